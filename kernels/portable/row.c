@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT
+ * Work on one row: quantizing, norms, softmax, conversions, rotation. */
+#include "kernels/portable/elementary.h"
+#include "kernels/portable/half.h"
+#include "kernels/portable/portable.h"
+#include "kernels/portable/reduce.h"
+
+void hr_quantize__portable(const float *x, size_t k, void *row) {
+  size_t blocks = hr_q8_blocks(k);
+  int8_t *q = row;
+  float *scales = (float *)(void *)((char *)row + hr_q8_row_scales_at(k));
+  int32_t *offsets = (int32_t *)(void *)((char *)row + hr_q8_row_offsets_at(k));
+  for (size_t b = 0; b < blocks; b++, q += HR_Q8_BLOCK) {
+    size_t n = k - b * HR_Q8_BLOCK < HR_Q8_BLOCK ? k - b * HR_Q8_BLOCK : HR_Q8_BLOCK;
+    const float *v = x + b * HR_Q8_BLOCK;
+    uint32_t largest = 0;
+    for (size_t i = 0; i < n; i++) {
+      uint32_t a = hr_float_bits(v[i]) & 0x7fffffffu;
+      largest = a > largest ? a : largest;
+    }
+    memset(q, 0, HR_Q8_BLOCK);
+    scales[b] = 0.0f;
+    offsets[b] = 0;
+    if (largest >= 0x7f800000u) { /* an infinity or a NaN must reach the logits */
+      scales[b] = __builtin_nanf("");
+      continue;
+    }
+    float m = hr_float_from_bits(largest);
+    if (m < 0x1p-100f) continue;
+    scales[b] = m / 127.0f;
+    float inverse = 127.0f / m;
+    int32_t sum = 0;
+    for (size_t i = 0; i < n; i++) {
+      float t = v[i] * inverse + HR_ROUND; /* rounds to nearest even in the low bits */
+      q[i] = (int8_t)(int32_t)(hr_float_bits(t) - hr_float_bits(HR_ROUND));
+      sum += q[i];
+    }
+    offsets[b] = -128 * sum;
+  }
+}
+
+/* sum16 of (x - shift)^2 by fma. */
+static float sum_of_squares(const float *x, size_t n, float shift) {
+  float lane[HR_LANES] = {0};
+  for (size_t i = 0; i < n; i++) {
+    float d = x[i] - shift;
+    lane[i % HR_LANES] = hr_fmaf(d, d, lane[i % HR_LANES]);
+  }
+  return hr_fold16(lane);
+}
+
+static float sum16(const float *x, size_t n) {
+  float lane[HR_LANES] = {0};
+  for (size_t i = 0; i < n; i++) lane[i % HR_LANES] = lane[i % HR_LANES] + x[i];
+  return hr_fold16(lane);
+}
+
+void hr_rms_norm__portable(const float *x, size_t n, const float *gain, float eps, float *y) {
+  float r = 1.0f / __builtin_sqrtf(sum_of_squares(x, n, 0.0f) / (float)n + eps);
+  for (size_t i = 0; i < n; i++) {
+    float t = x[i] * r;
+    y[i] = gain ? t * gain[i] : t;
+  }
+}
+
+void hr_layer_norm__portable(const float *x, size_t n, const float *gain, const float *shift,
+                             float eps, float *y) {
+  float mean = sum16(x, n) / (float)n;
+  float r = 1.0f / __builtin_sqrtf(sum_of_squares(x, n, mean) / (float)n + eps);
+  for (size_t i = 0; i < n; i++) {
+    float t = (x[i] - mean) * r;
+    if (gain && shift)
+      y[i] = hr_fmaf(t, gain[i], shift[i]);
+    else
+      y[i] = gain ? t * gain[i] : shift ? t + shift[i] : t;
+  }
+}
+
+void hr_softmax__portable(float *x, size_t n) {
+  float m = hr_row_max(x, n);
+  for (size_t i = 0; i < n; i++) x[i] = hr_exp(x[i] - m);
+  float s = sum16(x, n);
+  for (size_t i = 0; i < n; i++) x[i] = x[i] / s;
+}
+
+void hr_rope_pairs__portable(float *x, const float *cos, const float *sin, size_t half) {
+  for (size_t i = 0; i < half; i++) {
+    float x0 = x[2 * i], x1 = x[2 * i + 1];
+    x[2 * i] = hr_fmaf(x0, cos[i], -(x1 * sin[i]));
+    x[2 * i + 1] = hr_fmaf(x1, cos[i], x0 * sin[i]);
+  }
+}
+
+void hr_rope_halves__portable(float *x, const float *cos, const float *sin, size_t half) {
+  for (size_t i = 0; i < half; i++) {
+    float x0 = x[i], x1 = x[i + half];
+    x[i] = hr_fmaf(x0, cos[i], -(x1 * sin[i]));
+    x[i + half] = hr_fmaf(x1, cos[i], x0 * sin[i]);
+  }
+}
+
+void hr_add__portable(float *y, const float *x, size_t n) {
+  for (size_t i = 0; i < n; i++) y[i] = y[i] + x[i];
+}
+void hr_scale__portable(float *y, float factor, size_t n) {
+  for (size_t i = 0; i < n; i++) y[i] = y[i] * factor;
+}
+void hr_divide__portable(float *y, float divisor, size_t n) {
+  for (size_t i = 0; i < n; i++) y[i] = y[i] / divisor;
+}
+
+void hr_widen_f16__portable(const uint16_t *x, float *y, size_t n) {
+  for (size_t i = 0; i < n; i++) y[i] = hr_widen_half(x[i]);
+}
+void hr_widen_bf16__portable(const uint16_t *x, float *y, size_t n) {
+  for (size_t i = 0; i < n; i++) y[i] = hr_widen_brain(x[i]);
+}
+void hr_narrow_f16__portable(const float *x, uint16_t *y, size_t n) {
+  for (size_t i = 0; i < n; i++) y[i] = hr_narrow_half(x[i]);
+}
+void hr_narrow_bf16__portable(const float *x, uint16_t *y, size_t n) {
+  for (size_t i = 0; i < n; i++) y[i] = hr_narrow_brain(x[i]);
+}
