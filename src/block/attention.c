@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT
+ * Multi-head attention: projections to queries, keys and values; positions;
+ * the cache; heads over blocks of keys; the output projection that merges the
+ * heads. */
+#include <string.h>
+
+#include "block/pass.h"
+
+static void *cached_keys(const hr_kv_cache *c, uint32_t layer, size_t head) {
+  return c->data + ((size_t)layer * c->kv_heads + head) * (c->key_bytes + c->value_bytes);
+}
+static void *cached_values(const hr_kv_cache *c, uint32_t layer, size_t head) {
+  return (char *)cached_keys(c, layer, head) + c->key_bytes;
+}
+
+void hr_attention_inputs(hr_pass *pass, unsigned thread, unsigned threads, const hr_layer *layer) {
+  hr_workspace *ws = pass->ws;
+  const hr_description *d = &pass->model->description;
+  size_t rows = pass->request->rows;
+  const hr_matrix *matrices[] = {&layer->query, &layer->key, &layer->value};
+  hr_input input = hr_prepare(pass, thread, threads, &layer->attention_norm, ws->x, ws->x_stride,
+                              rows, d->width, matrices, 3);
+  const hr_projection to[] = {{&layer->query, ws->query, ws->heads_stride},
+                              {&layer->key, ws->key, ws->kv_stride},
+                              {&layer->value, ws->value, ws->kv_stride}};
+  hr_project(pass, thread, threads, &input, to, 3, false);
+  hr_team_barrier(pass->team, thread);
+}
+
+/* Norm per head where the model has one, then the rotation. */
+static void turn(const hr_pass *pass, const hr_norm_weights *norm, size_t row, float *head) {
+  const hr_description *d = &pass->model->description;
+  const hr_workspace *ws = pass->ws;
+  if (norm->gain) hr_norm_row(pass, norm, head, d->head_width, head);
+  if (d->position != HR_POSITION_ROPE) return;
+  size_t half = d->rope_width / 2;
+  hr_rope_fn *rope = d->rope_pairing == HR_ROPE_PAIRS ? pass->kernels->rope_pairs
+                                                      : pass->kernels->rope_halves;
+  rope(head, ws->cos + row * half, ws->sin + row * half, half);
+}
+
+/* Readies one key/value head of one row: its queries are turned and scaled, its
+ * key turned and cached, its value cached. */
+static void place_head(const hr_pass *pass, uint32_t index, size_t row, size_t kv_head) {
+  const hr_description *d = &pass->model->description;
+  const hr_layer *layer = &pass->model->layer[index];
+  const hr_kernels *kernels = pass->kernels;
+  hr_workspace *ws = pass->ws;
+  size_t group = d->heads / d->kv_heads, width = d->head_width;
+  for (size_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
+    float *query = ws->query + row * ws->heads_stride + h * width;
+    turn(pass, &layer->query_norm, row, query);
+    kernels->scale(query, d->score_scale, width);
+  }
+  float *key = ws->key + row * ws->kv_stride + kv_head * width;
+  const float *value = ws->value + row * ws->kv_stride + kv_head * width;
+  turn(pass, &layer->key_norm, row, key);
+  size_t position = pass->request->start + row;
+  void *keys = cached_keys(pass->cache, index, kv_head);
+  void *values = cached_values(pass->cache, index, kv_head);
+  (pass->cache->half ? kernels->store_key_f16 : kernels->store_key_f32)(key, width, keys, position);
+  (pass->cache->half ? kernels->store_value_f16 : kernels->store_value_f32)(value, width, values,
+                                                                            position);
+}
+
+/* The keys that a row may see. */
+static hr_range visible_keys(const hr_pass *pass, size_t row) {
+  const hr_description *d = &pass->model->description;
+  size_t position = pass->request->start + row;
+  size_t end = d->mask == HR_MASK_FULL ? pass->request->start + pass->request->rows : position + 1;
+  size_t first = 0;
+  if (d->window && position + 1 > d->window) first = position + 1 - d->window;
+  if (d->window && d->mask == HR_MASK_FULL) end = hr_min_size(end, position + d->window);
+  return (hr_range){first, end};
+}
+
+static hr_query query_of(const hr_pass *pass, size_t row, size_t head, float *max, float *sum,
+                         float *out) {
+  const hr_description *d = &pass->model->description;
+  const hr_workspace *ws = pass->ws;
+  hr_range keys = visible_keys(pass, row);
+  return (hr_query){
+      .q = ws->query + row * ws->heads_stride + head * d->head_width,
+      .first = (uint32_t)keys.begin,
+      .end = (uint32_t)keys.end,
+      .position = (int32_t)(pass->request->start + row),
+      .slope = ws->slope[head],
+      .max = max,
+      .sum = sum,
+      .out = out,
+  };
+}
+
+static void attend_block(const hr_pass *pass, uint32_t layer, size_t kv_head, size_t block,
+                         const hr_query *query, size_t count) {
+  const hr_description *d = &pass->model->description;
+  hr_attend attend = {
+      .keys = cached_keys(pass->cache, layer, kv_head),
+      .values = cached_values(pass->cache, layer, kv_head),
+      .width = d->head_width,
+      .block = (uint32_t)block,
+      .cap = d->score_cap,
+      .queries = query,
+      .count = count,
+  };
+  (pass->cache->half ? pass->kernels->attend_f16 : pass->kernels->attend_f32)(&attend);
+}
+
+/* out / sum into the row's place among the heads; zeros where nothing was seen. */
+static void finish_head(const hr_pass *pass, size_t row, size_t head, float *out, float sum,
+                        bool seen) {
+  size_t width = pass->model->description.head_width;
+  float *to = pass->ws->attended + row * pass->ws->heads_stride + head * width;
+  if (!seen) {
+    memset(to, 0, width * sizeof *to);
+    return;
+  }
+  pass->kernels->divide(out, sum, width);
+  memcpy(to, out, width * sizeof *to);
+}
+
+/* Rows of one key/value head against all their keys, blocks ascending. A query's
+ * first block is written straight into its running result. */
+static void attend_tile(hr_pass *pass, unsigned thread, uint32_t layer, size_t kv_head,
+                        hr_range rows) {
+  const hr_description *d = &pass->model->description;
+  hr_workspace *ws = pass->ws;
+  hr_private *own = &ws->private[thread];
+  size_t group = d->heads / d->kv_heads, count = 0;
+  size_t begin = SIZE_MAX, end = 0;
+  for (size_t r = rows.begin; r < rows.end; r++) {
+    for (size_t g = 0; g < group; g++, count++)
+      own->query[count] = query_of(pass, r, kv_head * group + g, NULL, NULL, NULL);
+    begin = hr_min_size(begin, own->query[count - 1].first / HR_KEY_BLOCK);
+    if (own->query[count - 1].end > end) end = own->query[count - 1].end;
+  }
+  for (size_t block = begin; block * HR_KEY_BLOCK < end; block++) {
+    for (size_t i = 0; i < count; i++) {
+      bool running = own->query[i].first / HR_KEY_BLOCK >= block;
+      own->query[i].max = running ? &own->max[i] : &own->block_max[i];
+      own->query[i].sum = running ? &own->sum[i] : &own->block_sum[i];
+      own->query[i].out = (running ? own->out : own->block_out) + i * ws->out_stride;
+    }
+    attend_block(pass, layer, kv_head, block, own->query, count);
+    for (size_t i = 0; i < count; i++) {
+      const hr_query *q = &own->query[i];
+      if (q->max == &own->max[i] || q->end <= block * HR_KEY_BLOCK) continue;
+      pass->kernels->attend_merge(&own->max[i], &own->sum[i], own->out + i * ws->out_stride,
+                                  *q->max, *q->sum, q->out, ws->out_stride);
+    }
+  }
+  for (size_t i = 0; i < count; i++)
+    finish_head(pass, rows.begin + i / group, kv_head * group + i % group,
+                own->out + i * ws->out_stride, own->sum[i], own->query[i].first < own->query[i].end);
+}
+
+/* One row over many blocks of keys: every (head, block) on its own, then each
+ * head's blocks are merged in ascending order. */
+static void attend_along_keys(hr_pass *pass, unsigned thread, unsigned threads, uint32_t layer,
+                              size_t blocks, size_t first_block) {
+  const hr_description *d = &pass->model->description;
+  hr_workspace *ws = pass->ws;
+  hr_private *own = &ws->private[thread];
+  size_t group = d->heads / d->kv_heads, most = (ws->positions + HR_KEY_BLOCK - 1) / HR_KEY_BLOCK;
+  hr_range units = hr_share(d->kv_heads * blocks, thread, threads);
+  for (size_t u = units.begin; u < units.end; u++) {
+    size_t kv_head = u / blocks, block = first_block + u % blocks;
+    for (size_t g = 0; g < group; g++) {
+      size_t head = kv_head * group + g, at = head * most + block;
+      own->query[g] = query_of(pass, 0, head, &ws->part_max[at], &ws->part_sum[at],
+                               ws->part_out + at * ws->out_stride);
+    }
+    attend_block(pass, layer, kv_head, block, own->query, group);
+  }
+  hr_team_barrier(pass->team, thread);
+
+  hr_range heads = hr_share(d->heads, thread, threads);
+  for (size_t h = heads.begin; h < heads.end; h++) {
+    size_t at = h * most + first_block;
+    float *out = ws->part_out + at * ws->out_stride;
+    for (size_t b = 1; b < blocks; b++)
+      pass->kernels->attend_merge(&ws->part_max[at], &ws->part_sum[at], out, ws->part_max[at + b],
+                                  ws->part_sum[at + b],
+                                  ws->part_out + (at + b) * ws->out_stride, ws->out_stride);
+    finish_head(pass, 0, h, out, ws->part_sum[at], true);
+  }
+}
+
+/* Many rows: heads x tiles of rows are shared out. */
+static void attend_rows(hr_pass *pass, unsigned thread, unsigned threads, uint32_t layer) {
+  const hr_description *d = &pass->model->description;
+  size_t rows = pass->request->rows, group = d->heads / d->kv_heads;
+  size_t tile = group < HR_QUERIES ? HR_QUERIES / group : 1;
+  size_t tiles = (rows + tile - 1) / tile, units = d->kv_heads * tiles;
+  /* Later rows see more keys: dealing units out in turn balances them. */
+  for (size_t u = thread; u < units; u += threads) {
+    size_t begin = u % tiles * tile;
+    attend_tile(pass, thread, layer, u / tiles, (hr_range){begin, hr_min_size(begin + tile, rows)});
+  }
+}
+
+void hr_attention(hr_pass *pass, unsigned thread, unsigned threads, uint32_t layer) {
+  const hr_description *d = &pass->model->description;
+  size_t rows = pass->request->rows;
+  hr_range keys = visible_keys(pass, 0);
+  size_t first_block = keys.begin / HR_KEY_BLOCK;
+  size_t blocks = (keys.end + HR_KEY_BLOCK - 1) / HR_KEY_BLOCK - first_block;
+
+  if (rows == 1 && (threads == 1 || blocks == 1)) {
+    /* Few keys: a thread does all of a head, and no one waits in between. */
+    hr_range heads = hr_share(d->kv_heads, thread, threads);
+    for (size_t h = heads.begin; h < heads.end; h++) {
+      place_head(pass, layer, 0, h);
+      attend_tile(pass, thread, layer, h, (hr_range){0, 1});
+    }
+  } else {
+    hr_range units = hr_share(rows * d->kv_heads, thread, threads);
+    for (size_t u = units.begin; u < units.end; u++)
+      place_head(pass, layer, u / d->kv_heads, u % d->kv_heads);
+    hr_team_barrier(pass->team, thread);
+    if (rows == 1)
+      attend_along_keys(pass, thread, threads, layer, blocks, first_block);
+    else
+      attend_rows(pass, thread, threads, layer);
+  }
+  hr_team_barrier(pass->team, thread);
+}
+
+void hr_attention_output(hr_pass *pass, unsigned thread, unsigned threads, const hr_layer *layer) {
+  const hr_description *d = &pass->model->description;
+  hr_workspace *ws = pass->ws;
+  const hr_matrix *matrices[] = {&layer->output};
+  hr_input input = hr_prepare(pass, thread, threads, NULL, ws->attended, ws->heads_stride,
+                              pass->request->rows, (size_t)d->heads * d->head_width, matrices, 1);
+  bool add;
+  const hr_projection to = {&layer->output, hr_residual_target(pass, &add), ws->x_stride};
+  hr_project(pass, thread, threads, &input, &to, 1, add);
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: MIT
+ * The layer loop, and the buffers it works in. */
+#include "block/forward.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "block/pass.h"
+
+/* --- One block ------------------------------------------------------------ */
+
+static void run_layer(hr_pass *pass, unsigned thread, unsigned threads, uint32_t index) {
+  const hr_layer *layer = &pass->model->layer[index];
+  const hr_description *d = &pass->model->description;
+  const hr_workspace *ws = pass->ws;
+  size_t rows = pass->request->rows, heads_width = (size_t)d->heads * d->head_width;
+
+  hr_attention_inputs(pass, thread, threads, layer);
+  hr_show(pass, thread, "query", index, ws->query, rows, heads_width, ws->heads_stride);
+  hr_show(pass, thread, "key", index, ws->key, rows, (size_t)d->kv_heads * d->head_width,
+          ws->kv_stride);
+  hr_show(pass, thread, "value", index, ws->value, rows, (size_t)d->kv_heads * d->head_width,
+          ws->kv_stride);
+  if (d->parallel) hr_feed_forward_up(pass, thread, threads, layer);
+  hr_attention(pass, thread, threads, index);
+  hr_show(pass, thread, "attended", index, ws->attended, rows, heads_width, ws->heads_stride);
+  hr_attention_output(pass, thread, threads, layer);
+  hr_residual(pass, thread, threads, &layer->attention_post_norm);
+  hr_show(pass, thread, "attention_residual", index, ws->x, rows, d->width, ws->x_stride);
+
+  if (!d->parallel) hr_feed_forward_up(pass, thread, threads, layer);
+  hr_show(pass, thread, "activated", index, ws->up, rows, d->ffn_width, ws->ffn_stride);
+  hr_feed_forward_down(pass, thread, threads, layer);
+  hr_residual(pass, thread, threads, &layer->ffn_post_norm);
+  hr_show(pass, thread, "block", index, ws->x, rows, d->width, ws->x_stride);
+}
+
+static void run_pass(void *arg, unsigned thread, unsigned threads) {
+  hr_pass *pass = arg;
+  hr_embed(pass, thread, threads);
+  for (uint32_t i = 0; i < pass->model->description.layers; i++)
+    run_layer(pass, thread, threads, i);
+  hr_head(pass, thread, threads);
+}
+
+hr_status hr_forward(hr_workspace *ws, hr_team *team, unsigned threads, hr_kv_cache *cache,
+                     const hr_request *request, hr_error *err) {
+  hr_pass pass = {.model = ws->model, .kernels = ws->kernels, .ws = ws, .team = team,
+                  .cache = cache, .request = request};
+  return hr_team_run(team, threads, run_pass, &pass, err);
+}
+
+void hr_workspace_set_tap(hr_workspace *ws, hr_tap_fn *tap, void *arg) {
+  ws->tap = tap;
+  ws->tap_arg = arg;
+}
+
+void hr_show(hr_pass *pass, unsigned thread, const char *name, uint32_t layer, const float *data,
+             size_t rows, size_t columns, size_t stride) {
+  if (!pass->ws->tap) return;
+  hr_team_barrier(pass->team, thread);
+  if (thread == 0) pass->ws->tap(pass->ws->tap_arg, name, layer, data, rows, columns, stride);
+  hr_team_barrier(pass->team, thread);
+}
+
+/* --- Buffers -------------------------------------------------------------- */
+
+/* Walks over the buffers of a workspace: with base NULL it only adds up, with a
+ * block of that size it hands out the places. Every place begins on a line of
+ * its own, so that threads don't share lines. */
+typedef struct arena {
+  char *base;
+  size_t used;
+  bool overflow;
+} arena;
+
+static void *take(arena *a, size_t count, size_t size) {
+  size_t bytes, end;
+  if (!hr_mul_size(count, size, &bytes) || !hr_add_size(bytes, 63, &bytes) ||
+      !hr_add_size(a->used, bytes / 64 * 64, &end)) {
+    a->overflow = true;
+    return NULL;
+  }
+  void *place = a->base ? a->base + a->used : NULL;
+  a->used = end;
+  return place;
+}
+
+static size_t product_of(arena *a, size_t x, size_t y) {
+  size_t z;
+  if (hr_mul_size(x, y, &z)) return z;
+  a->overflow = true;
+  return 0;
+}
+
+static size_t larger(size_t a, size_t b) {
+  return a > b ? a : b;
+}
+
+static void lay_out_private(arena *a, hr_workspace *ws, const hr_description *d, hr_private *own) {
+  size_t queries = larger(HR_QUERIES, d->heads / d->kv_heads);
+  own->row = take(a, ws->x_stride, sizeof(float));
+  own->quantized = take(a, ws->quantized_stride, 1);
+  own->query = take(a, queries, sizeof(hr_query));
+  own->max = take(a, queries, sizeof(float));
+  own->sum = take(a, queries, sizeof(float));
+  own->out = take(a, product_of(a, queries, ws->out_stride), sizeof(float));
+  own->block_max = take(a, queries, sizeof(float));
+  own->block_sum = take(a, queries, sizeof(float));
+  own->block_out = take(a, product_of(a, queries, ws->out_stride), sizeof(float));
+}
+
+static void lay_out(arena *a, hr_workspace *ws, const hr_description *d) {
+  size_t heads_width = (size_t)d->heads * d->head_width, kv_width = (size_t)d->kv_heads * d->head_width;
+  size_t widest = larger(larger(d->width, d->ffn_width), heads_width);
+  size_t blocks = (ws->positions + HR_KEY_BLOCK - 1) / HR_KEY_BLOCK, rows = ws->rows;
+  ws->x_stride = hr_round_up(d->width, 16);
+  ws->heads_stride = hr_round_up(heads_width, 16);
+  ws->kv_stride = hr_round_up(kv_width, 16);
+  ws->ffn_stride = hr_round_up(d->ffn_width, 16);
+  ws->out_stride = hr_round_up(d->head_width, 16);
+  ws->quantized_stride = hr_q8_row_bytes(widest);
+
+  size_t frequencies = d->position == HR_POSITION_ROPE ? d->rope_width / 2
+                       : d->position == HR_POSITION_SINUSOIDAL ? d->width / 2 : 0;
+  size_t angles = d->position == HR_POSITION_ROPE ? d->rope_width / 2 : 0;
+  ws->frequency = take(a, frequencies, sizeof(hr_frequency));
+  ws->slope = take(a, d->heads, sizeof(float));
+  ws->x = take(a, product_of(a, rows, ws->x_stride), sizeof(float));
+  ws->normed = take(a, product_of(a, rows, ws->x_stride), sizeof(float));
+  ws->sub = take(a, product_of(a, rows, ws->x_stride), sizeof(float));
+  ws->quantized = take(a, rows, ws->quantized_stride);
+  ws->query = take(a, product_of(a, rows, ws->heads_stride), sizeof(float));
+  ws->key = take(a, product_of(a, rows, ws->kv_stride), sizeof(float));
+  ws->value = take(a, product_of(a, rows, ws->kv_stride), sizeof(float));
+  ws->attended = take(a, product_of(a, rows, ws->heads_stride), sizeof(float));
+  ws->up = take(a, product_of(a, rows, ws->ffn_stride), sizeof(float));
+  ws->gate = take(a, d->gated ? product_of(a, rows, ws->ffn_stride) : 0, sizeof(float));
+  ws->cos = take(a, product_of(a, rows, angles), sizeof(float));
+  ws->sin = take(a, product_of(a, rows, angles), sizeof(float));
+  size_t parts = product_of(a, d->heads, blocks);
+  ws->part_max = take(a, parts, sizeof(float));
+  ws->part_sum = take(a, parts, sizeof(float));
+  ws->part_out = take(a, product_of(a, parts, ws->out_stride), sizeof(float));
+  ws->private = take(a, ws->threads, sizeof(hr_private));
+  for (unsigned t = 0; t < ws->threads; t++) {
+    hr_private unplaced;
+    lay_out_private(a, ws, d, a->base ? &ws->private[t] : &unplaced);
+  }
+}
+
+size_t hr_workspace_bytes(const hr_description *d, size_t rows, size_t positions, unsigned threads) {
+  hr_workspace ws = {.rows = rows, .positions = positions, .threads = threads};
+  arena a = {0};
+  lay_out(&a, &ws, d);
+  return a.overflow ? 0 : a.used;
+}
+
+/* The struct itself is followed by its arena in a second block. */
+typedef struct owned_workspace {
+  hr_workspace ws;
+  void *block;
+  size_t bytes;
+} owned_workspace;
+
+hr_workspace *hr_workspace_create(const hr_transformer *model, const hr_kernels *kernels,
+                                  size_t rows, size_t positions, unsigned threads, hr_error *err) {
+  const hr_description *d = &model->description;
+  size_t bytes = hr_workspace_bytes(d, rows, positions, threads);
+  owned_workspace *owned = hr_calloc(1, sizeof *owned);
+  void *block = bytes ? hr_alloc_pages(bytes) : NULL;
+  if (!owned || !block) {
+    hr_free(owned);
+    hr_free_pages(block, bytes);
+    hr_fail_memory(err, "work buffers", bytes);
+    return NULL;
+  }
+  owned->block = block;
+  owned->bytes = bytes;
+  hr_workspace *ws = &owned->ws;
+  *ws = (hr_workspace){.model = model, .kernels = kernels, .rows = rows, .positions = positions,
+                       .threads = threads};
+  arena a = {.base = block};
+  lay_out(&a, ws, d);
+  if (d->position == HR_POSITION_ROPE) hr_frequencies(d->rope_base, d->rope_width, ws->frequency);
+  if (d->position == HR_POSITION_SINUSOIDAL) hr_frequencies(10000.0, d->width, ws->frequency);
+  if (d->position == HR_POSITION_ALIBI) hr_alibi_slopes(d->heads, ws->slope);
+  return ws;
+}
+
+void hr_workspace_free(hr_workspace *ws) {
+  if (!ws) return;
+  owned_workspace *owned = (owned_workspace *)ws;
+  hr_free_pages(owned->block, owned->bytes);
+  hr_free(owned);
+}
+
+/* --- KV cache ------------------------------------------------------------- */
+
+hr_status hr_kv_cache_init(hr_kv_cache *cache, const hr_description *d, size_t positions, bool half,
+                           hr_error *err) {
+  size_t element = half ? 2 : 4, head, bytes;
+  size_t capacity = hr_round_up(positions, HR_PANEL_ROWS);
+  bool fits = hr_mul_size(capacity, element * hr_round_up(d->head_width, 16), &head) &&
+              hr_mul_size(head * 2, (size_t)d->layers * d->kv_heads, &bytes) && head < SIZE_MAX / 2;
+  if (!fits) return hr_fail_memory(err, "KV cache", SIZE_MAX);
+  *cache = (hr_kv_cache){
+      .half = half,
+      .capacity = capacity,
+      .key_bytes = hr_round_up(capacity * element * d->head_width, 64),
+      .value_bytes = head,
+      .kv_heads = d->kv_heads,
+  };
+  cache->bytes = (cache->key_bytes + cache->value_bytes) * d->layers * d->kv_heads;
+  cache->data = hr_alloc_pages(cache->bytes);
+  return cache->data ? HR_OK : hr_fail_memory(err, "KV cache", cache->bytes);
+}
+
+void hr_kv_cache_finish(hr_kv_cache *cache) {
+  hr_free_pages(cache->data, cache->bytes);
+  *cache = (hr_kv_cache){0};
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT
+ * The forward pass: one for all models, for one row and for many. */
+#ifndef HR_BLOCK_FORWARD_H
+#define HR_BLOCK_FORWARD_H
+
+#include "block/description.h"
+#include "block/position.h"
+#include "kernels/kernels.h"
+#include "sched/team.h"
+
+/* Keys and values of every layer and key/value head; layout in kernels/layout.h. */
+typedef struct hr_kv_cache {
+  bool half;            /* fp16 instead of fp32 */
+  size_t capacity;      /* positions, a multiple of 16 */
+  size_t key_bytes;     /* of one head of one layer */
+  size_t value_bytes;
+  uint32_t kv_heads;
+  char *data;
+  size_t bytes;
+} hr_kv_cache;
+
+/* Room for positions tokens. hr_kv_cache_finish frees it. */
+hr_status hr_kv_cache_init(hr_kv_cache *cache, const hr_description *d, size_t positions, bool half,
+                           hr_error *err);
+void hr_kv_cache_finish(hr_kv_cache *cache);
+
+/* A point of the pass at which a test may look at an activation:
+ * rows x columns floats, row r at data + r * stride. */
+typedef void hr_tap_fn(void *arg, const char *name, uint32_t layer, const float *data, size_t rows,
+                       size_t columns, size_t stride);
+
+typedef struct hr_workspace hr_workspace;
+
+/* What a pass is asked to do. */
+typedef struct hr_request {
+  const int32_t *ids;   /* [rows], each below the vocabulary's size */
+  size_t rows;          /* at most the workspace's */
+  size_t start;         /* position of the first row; start + rows fits the cache */
+  size_t logits_from;   /* first row whose logits are wanted; rows: none */
+  float *logits;        /* [rows - logits_from][vocab] */
+} hr_request;
+
+/* Buffers for passes of up to rows tokens on up to threads threads, with a
+ * cache of up to positions. The transformer and kernels must outlive it. The
+ * caller owns the result. */
+hr_workspace *hr_workspace_create(const hr_transformer *model, const hr_kernels *kernels,
+                                  size_t rows, size_t positions, unsigned threads, hr_error *err);
+/* NULL is allowed. */
+void hr_workspace_free(hr_workspace *workspace);
+/* Bytes that hr_workspace_create will take; 0 when that does not fit a size_t. */
+size_t hr_workspace_bytes(const hr_description *d, size_t rows, size_t positions, unsigned threads);
+
+/* Calls tap at every step of later passes; NULL: no more. Costs barriers. */
+void hr_workspace_set_tap(hr_workspace *workspace, hr_tap_fn *tap, void *arg);
+
+/* Runs one pass: keys and values of the rows go into the cache, logits of the
+ * wanted rows into request->logits. */
+hr_status hr_forward(hr_workspace *workspace, hr_team *team, unsigned threads, hr_kv_cache *cache,
+                     const hr_request *request, hr_error *err);
+
+#endif

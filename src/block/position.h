@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT
+ * Where a token stands: angles, their sines and cosines, ALiBi's slopes. All in
+ * binary64 by + - * / and sqrt alone, rounded once to float. */
+#ifndef HR_BLOCK_POSITION_H
+#define HR_BLOCK_POSITION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* An angle's step from one position to the next, to about 100 bits. */
+typedef struct hr_frequency {
+  double high, low;
+} hr_frequency;
+
+/* base^(-2i / width) for 0 <= i < width / 2: the angular frequencies of RoPE
+ * ("RoFormer", Su et al. 2021) and of the sinusoid ("Attention Is All You
+ * Need", Vaswani et al. 2017, section 3.5). base >= 1. */
+void hr_frequencies(double base, size_t width, hr_frequency *out);
+
+/* cos[i] and sin[i] of position * frequency[i], within 1 ulp of the exact
+ * values for positions up to 2^20. */
+void hr_angles(const hr_frequency *frequency, size_t count, uint32_t position, float *cos,
+               float *sin);
+
+/* One row of the sinusoid, width floats: sin in even columns, cos in odd ones. */
+void hr_sinusoid(const hr_frequency *frequency, size_t width, uint32_t position, float *row);
+
+/* Slopes for any number of heads ("Train Short, Test Long", Press et al. 2022):
+ * for a power of two n, 2^(-8 (i + 1) / n); otherwise those of the next lower
+ * power of two p, then every other one of 2 p's. */
+void hr_alibi_slopes(size_t heads, float *slope);
+
+#endif
