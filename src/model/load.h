@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT
+ * From the tensors of a file to a Transformer in panels. */
+#ifndef HR_MODEL_LOAD_H
+#define HR_MODEL_LOAD_H
+
+#include "block/description.h"
+#include "kernels/kernels.h"
+#include "model/source.h"
+
+typedef struct hr_loaded {
+  hr_transformer transformer;
+  void *weights;       /* one block: all panels, norms and tables */
+  size_t weight_bytes;
+  size_t parameters;   /* elements in the file */
+  bool all_f32;        /* every matrix is held as F32 */
+  char note[256];      /* what was not held as asked, or empty */
+} hr_loaded;
+
+typedef struct hr_load_options {
+  hr_weights weights;
+  hr_progress_fn *progress; /* may be NULL */
+  void *progress_data;
+} hr_load_options;
+
+/* Reads the description and all weights. Fails with a sentence naming the
+ * missing tensor, or the one of a wrong shape with the shape that was expected.
+ * hr_loaded_finish frees it, also after a failure. */
+hr_status hr_load(const hr_source *source, const hr_kernels *kernels,
+                  const hr_load_options *options, hr_loaded *loaded, hr_error *err);
+void hr_loaded_finish(hr_loaded *loaded);
+
+#endif
