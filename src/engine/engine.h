@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ * Private to src/engine, and the door through which `info`, `bench` and the
+ * tests look behind the public API. */
+#ifndef HR_ENGINE_ENGINE_H
+#define HR_ENGINE_ENGINE_H
+
+#include "block/forward.h"
+#include "model/load.h"
+#include "model/vocab.h"
+#include "text/tokenizer.h"
+
+struct hr_model {
+  char *path;
+  hr_kernels kernels;
+  hr_loaded loaded;         /* no weights for vocabulary_only */
+  bool has_weights;
+  hr_tokenizer *tokenizer;  /* NULL: ids only */
+  hr_vocab_storage vocab;
+  size_t token_count;       /* tokens with a text */
+};
+
+struct hr_session {
+  const hr_model *model;
+  hr_team *team;
+  hr_workspace *workspace;
+  hr_kv_cache cache;
+  size_t context, chunk;
+  size_t position;
+  float *logits;            /* of the last call */
+  size_t logits_rows, logits_capacity;
+  hr_progress_fn *progress;
+  void *progress_data;
+};
+
+#endif

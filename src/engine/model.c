@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT
+ * Opening a model: file, kernels, weights, tokenizer. */
+#include <string.h>
+
+#include "base/memory.h"
+#include "engine/engine.h"
+#include "kernels/select.h"
+
+#define TRY(call)                         \
+  do {                                    \
+    hr_status status_ = (call);           \
+    if (status_ != HR_OK) return status_; \
+  } while (0)
+
+#define STRINGIFY(x) #x
+#define VERSION(a, b, c) STRINGIFY(a) "." STRINGIFY(b) "." STRINGIFY(c)
+
+const char *hr_version(void) {
+  return VERSION(HR_VERSION_MAJOR, HR_VERSION_MINOR, HR_VERSION_PATCH);
+}
+
+void hr_model_options_init(hr_model_options *options) {
+  *options = (hr_model_options){.size = sizeof *options};
+}
+
+static hr_status select_kernels(hr_model *model, const char *isa, hr_error *err) {
+  uint32_t features = hr_cpu_features();
+  if (hr_kernels_select(&model->kernels, features, isa)) return HR_OK;
+  char names[128];
+  hr_kernels_available(features, names, sizeof names);
+  return hr_fail(err, HR_ERROR_USAGE, "kernel tier '%s' is not known or this CPU lacks it, expected one of: %s",
+                 isa, names);
+}
+
+static hr_status open_tokenizer(hr_model *model, const hr_source *source, hr_error *err) {
+  hr_vocab vocab;
+  bool found;
+  TRY(hr_vocab_read(source, &model->vocab, &vocab, &found, err));
+  if (!found) return HR_OK;
+  model->token_count = vocab.count;
+  if (model->has_weights && vocab.count > model->loaded.transformer.description.vocab)
+    return hr_fail(err, HR_ERROR_FILE,
+                   "%s: the vocabulary has %zu tokens, expected at most the %u rows of the embedding",
+                   model->path, vocab.count, model->loaded.transformer.description.vocab);
+  model->tokenizer = hr_tokenizer_create(&vocab, err);
+  return model->tokenizer ? HR_OK : HR_ERROR_FILE;
+}
+
+static hr_status open_source(hr_model *model, const hr_source *source,
+                             const hr_model_options *options, hr_error *err) {
+  TRY(select_kernels(model, options->isa, err));
+  if (!options->vocabulary_only) {
+    const hr_load_options load = {.weights = options->weights,
+                                  .progress = options->progress,
+                                  .progress_data = options->progress_data};
+    TRY(hr_load(source, &model->kernels, &load, &model->loaded, err));
+    model->has_weights = true;
+  }
+  return open_tokenizer(model, source, err);
+}
+
+static bool valid_options(const hr_model_options *options, hr_error *err) {
+  if (options->size != sizeof *options) {
+    hr_fail(err, HR_ERROR_USAGE, "model options: size is %zu, expected %zu; use hr_model_options_init",
+            options->size, sizeof *options);
+    return false;
+  }
+  if ((unsigned)options->weights > HR_WEIGHTS_Q8_0) {
+    hr_fail(err, HR_ERROR_USAGE, "model options: weights is %d, expected 0 to %d",
+            (int)options->weights, HR_WEIGHTS_Q8_0);
+    return false;
+  }
+  return true;
+}
+
+/* Takes the source over. */
+static hr_model *open_and_close(hr_source *source, const hr_model_options *options, hr_error *err) {
+  hr_error ignored;
+  if (!err) err = &ignored;
+  hr_model_options defaults;
+  hr_model_options_init(&defaults);
+  if (!options) options = &defaults;
+  hr_model *model = NULL;
+  if (source && valid_options(options, err)) {
+    const char *path = hr_source_path(source);
+    model = hr_calloc(1, sizeof *model);
+    if (model) model->path = hr_strndup(path, strlen(path));
+    if (!model || !model->path) {
+      hr_fail_memory(err, "model", sizeof *model);
+      hr_model_free(model);
+      model = NULL;
+    } else if (open_source(model, source, options, err) != HR_OK) {
+      hr_model_free(model);
+      model = NULL;
+    }
+  }
+  hr_source_close(source);
+  return model;
+}
+
+hr_model *hr_model_open(const char *path, const hr_model_options *options, hr_error *err) {
+  return open_and_close(hr_source_open(path, err), options, err);
+}
+
+hr_model *hr_model_open_memory(const void *data, size_t bytes, const char *name,
+                               const hr_model_options *options, hr_error *err) {
+  return open_and_close(hr_source_open_memory(data, bytes, name, err), options, err);
+}
+
+void hr_model_free(hr_model *model) {
+  if (!model) return;
+  hr_tokenizer_free(model->tokenizer);
+  hr_vocab_storage_finish(&model->vocab);
+  hr_loaded_finish(&model->loaded);
+  hr_free(model->path);
+  hr_free(model);
+}
+
+size_t hr_model_vocab_size(const hr_model *model) {
+  return model->has_weights ? model->loaded.transformer.description.vocab : model->token_count;
+}
+
+size_t hr_model_trained_context(const hr_model *model) {
+  return model->loaded.transformer.description.context;
+}
+
+bool hr_model_is_end_token(const hr_model *model, int32_t id) {
+  return hr_vocab_is_end(&model->vocab, id);
+}
+
+bool hr_model_has_tokenizer(const hr_model *model) {
+  return model->tokenizer != NULL;
+}
+
+const char *hr_model_isa(const hr_model *model) {
+  return model->kernels.isa;
+}

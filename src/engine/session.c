@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT
+ * One sequence: its cache, its threads, its position. */
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "engine/engine.h"
+
+enum { DEFAULT_CONTEXT = 4096, DEFAULT_CHUNK = 512 };
+
+void hr_session_options_init(hr_session_options *options) {
+  *options = (hr_session_options){.size = sizeof *options};
+}
+
+/* Positions that there can be, or 0 for no limit but memory. */
+static size_t most_positions(const hr_transformer *t) {
+  if (t->description.position != HR_POSITION_LEARNED) return 0;
+  return t->position_rows - t->description.position_offset;
+}
+
+static hr_status check_options(const hr_model *model, const hr_session_options *o, hr_error *err) {
+  const hr_transformer *t = &model->loaded.transformer;
+  if (o->size != sizeof *o)
+    return hr_fail(err, HR_ERROR_USAGE, "session options: size is %zu, expected %zu; use hr_session_options_init",
+                   o->size, sizeof *o);
+  if (!model->has_weights)
+    return hr_fail(err, HR_ERROR_USAGE, "%s: was opened for its vocabulary only", model->path);
+  if ((unsigned)o->cache > HR_CACHE_F32)
+    return hr_fail(err, HR_ERROR_USAGE, "session options: cache is %d, expected 0 to %d",
+                   (int)o->cache, HR_CACHE_F32);
+  size_t most = most_positions(t);
+  if (most && o->context > most)
+    return hr_fail(err, HR_ERROR_USAGE, "%s: a context of %zu was asked for, expected at most %zu, the model's learned positions",
+                   model->path, o->context, most);
+  if (o->context > (size_t)1 << 28)
+    return hr_fail(err, HR_ERROR_USAGE, "a context of %zu was asked for, expected at most %zu",
+                   o->context, (size_t)1 << 28);
+  return HR_OK;
+}
+
+static hr_status set_up(hr_session *s, const hr_session_options *o, hr_error *err) {
+  const hr_model *model = s->model;
+  const hr_description *d = &model->loaded.transformer.description;
+  s->context = o->context;
+  if (s->context == 0) s->context = d->context < DEFAULT_CONTEXT ? d->context : DEFAULT_CONTEXT;
+  s->chunk = o->chunk ? o->chunk : DEFAULT_CHUNK;
+  /* With the full mask every row sees all others: a text is one piece. */
+  if (s->chunk > s->context || d->mask == HR_MASK_FULL) s->chunk = s->context;
+  s->progress = o->progress;
+  s->progress_data = o->progress_data;
+
+  const hr_team_options team = {.threads = o->threads, .threads_batch = o->threads_batch,
+                                .no_pin = o->no_pin, .cores = o->cores};
+  s->team = hr_team_create(&team, err);
+  if (!s->team) return err->status;
+  unsigned one = hr_team_threads(s->team), many = hr_team_threads_batch(s->team);
+  s->workspace = hr_workspace_create(&model->loaded.transformer, &model->kernels, s->chunk,
+                                     s->context, one > many ? one : many, err);
+  if (!s->workspace) return err->status;
+  bool half = o->cache == HR_CACHE_AUTO ? !model->loaded.all_f32 : o->cache == HR_CACHE_F16;
+  return hr_kv_cache_init(&s->cache, d, s->context, half, err);
+}
+
+hr_session *hr_session_create(const hr_model *model, const hr_session_options *options,
+                              hr_error *err) {
+  hr_error ignored;
+  if (!err) err = &ignored;
+  hr_session_options defaults;
+  hr_session_options_init(&defaults);
+  if (!options) options = &defaults;
+  if (check_options(model, options, err) != HR_OK) return NULL;
+  hr_session *session = hr_calloc(1, sizeof *session);
+  if (!session) {
+    hr_fail_memory(err, "session", sizeof *session);
+    return NULL;
+  }
+  session->model = model;
+  if (set_up(session, options, err) != HR_OK) {
+    hr_session_free(session);
+    return NULL;
+  }
+  return session;
+}
+
+void hr_session_free(hr_session *s) {
+  if (!s) return;
+  hr_team_free(s->team);
+  hr_workspace_free(s->workspace);
+  hr_kv_cache_finish(&s->cache);
+  hr_free(s->logits);
+  hr_free(s);
+}
+
+static hr_status check_ids(const hr_session *s, const int32_t *ids, size_t count, hr_error *err) {
+  size_t vocab = hr_model_vocab_size(s->model);
+  if (count == 0) return hr_fail(err, HR_ERROR_USAGE, "no tokens to evaluate, expected at least one");
+  if (count > s->context - s->position)
+    return hr_fail(err, HR_ERROR_CONTEXT,
+                   "%zu tokens at position %zu do not fit, expected at most %zu: the context holds %zu",
+                   count, s->position, s->context - s->position, s->context);
+  for (size_t i = 0; i < count; i++)
+    if (ids[i] < 0 || (size_t)ids[i] >= vocab)
+      return hr_fail(err, HR_ERROR_USAGE, "token id %d is not in the vocabulary, expected 0 to %zu",
+                     ids[i], vocab - 1);
+  return HR_OK;
+}
+
+static hr_status make_room(hr_session *s, size_t rows, hr_error *err) {
+  if (rows <= s->logits_capacity) return HR_OK;
+  size_t floats;
+  float *logits = NULL;
+  if (hr_mul_size(rows, hr_model_vocab_size(s->model), &floats))
+    logits = hr_realloc(s->logits, floats, sizeof *logits);
+  if (!logits) return hr_fail_memory(err, "logits", rows * sizeof *logits);
+  s->logits = logits;
+  s->logits_capacity = rows;
+  return HR_OK;
+}
+
+/* Sums to NaN when any logit is NaN or infinite: x * 0 is 0 for all others. */
+static bool all_finite(const float *x, size_t n) {
+  float sum = 0.0f;
+  for (size_t i = 0; i < n; i++) sum += x[i] * 0.0f;
+  return sum == 0.0f;
+}
+
+static hr_status check_logits(const hr_session *s, size_t first_position, hr_error *err) {
+  size_t vocab = hr_model_vocab_size(s->model);
+  for (size_t r = 0; r < s->logits_rows; r++) {
+    const float *row = s->logits + r * vocab;
+    if (all_finite(row, vocab)) continue;
+    size_t i = 0;
+    while (isfinite(row[i])) i++;
+    return hr_fail(err, HR_ERROR_NUMERIC,
+                   "the logit of token %zu after position %zu is %s, expected a finite number", i,
+                   first_position + r, isnan(row[i]) ? "NaN" : "infinite");
+  }
+  return HR_OK;
+}
+
+static hr_status run_chunks(hr_session *s, const int32_t *ids, size_t count, hr_logits_rows rows,
+                            hr_error *err) {
+  size_t vocab = hr_model_vocab_size(s->model);
+  for (size_t done = 0; done < count;) {
+    size_t n = count - done < s->chunk ? count - done : s->chunk;
+    bool last = done + n == count;
+    hr_request request = {.ids = ids + done, .rows = n, .start = s->position, .logits_from = n};
+    if (rows == HR_LOGITS_ALL) {
+      request.logits_from = 0;
+      request.logits = s->logits + done * vocab;
+    } else if (rows == HR_LOGITS_LAST && last) {
+      request.logits_from = n - 1;
+      request.logits = s->logits;
+    }
+    unsigned threads = n == 1 ? hr_team_threads(s->team) : hr_team_threads_batch(s->team);
+    hr_status status = hr_forward(s->workspace, s->team, threads, &s->cache, &request, err);
+    if (status != HR_OK) return status;
+    done += n;
+    s->position += n;
+    if (!last && s->progress && !s->progress(s->progress_data, (double)done / (double)count))
+      return hr_fail(err, HR_ERROR_CANCELLED, "evaluation was cancelled after %zu of %zu tokens",
+                     done, count);
+  }
+  return HR_OK;
+}
+
+hr_status hr_session_eval(hr_session *s, const int32_t *ids, size_t count, hr_logits_rows rows,
+                          hr_error *err) {
+  size_t before = s->position;
+  s->logits_rows = 0;
+  hr_status status = check_ids(s, ids, count, err);
+  size_t wanted = rows == HR_LOGITS_ALL ? count : rows == HR_LOGITS_LAST ? 1 : 0;
+  if (status == HR_OK) status = make_room(s, wanted, err);
+  if (status != HR_OK) return status;
+  if (s->model->loaded.transformer.description.mask == HR_MASK_FULL && before > 0)
+    return hr_fail(err, HR_ERROR_USAGE,
+                   "a model that sees both ways takes a text in one call, expected position 0 and not %zu",
+                   before);
+  status = run_chunks(s, ids, count, rows, err);
+  if (status == HR_ERROR_CANCELLED) return status;
+  if (status == HR_OK) {
+    s->logits_rows = wanted;
+    status = check_logits(s, s->position - wanted, err);
+  }
+  if (status != HR_OK) {
+    s->position = before;
+    s->logits_rows = 0;
+  }
+  return status;
+}
+
+const float *hr_session_logits(const hr_session *s, size_t row) {
+  return row < s->logits_rows ? s->logits + row * hr_model_vocab_size(s->model) : NULL;
+}
+
+size_t hr_session_position(const hr_session *s) {
+  return s->position;
+}
+size_t hr_session_context(const hr_session *s) {
+  return s->context;
+}
+unsigned hr_session_threads(const hr_session *s) {
+  return hr_team_threads(s->team);
+}
+unsigned hr_session_threads_batch(const hr_session *s) {
+  return hr_team_threads_batch(s->team);
+}
+hr_cache hr_session_cache(const hr_session *s) {
+  return s->cache.half ? HR_CACHE_F16 : HR_CACHE_F32;
+}
+const char *hr_session_warning(const hr_session *s) {
+  return hr_team_warning(s->team);
+}
+
+hr_status hr_session_rewind(hr_session *s, size_t position, hr_error *err) {
+  if (position > s->position)
+    return hr_fail(err, HR_ERROR_USAGE, "can't go back to position %zu, expected at most %zu",
+                   position, s->position);
+  s->position = position;
+  return HR_OK;
+}
