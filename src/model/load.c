@@ -39,12 +39,20 @@ typedef struct plan {
   size_t count, capacity;
   size_t bytes;
   size_t kept_f16; /* matrices that could not be int8 */
+  char refused[128]; /* a wanted tensor that is there, in a type that can't be read */
 } plan;
 
 /* --- Finding tensors ------------------------------------------------------ */
 
+static const hr_tensor *look_up(plan *p, const char *name) {
+  const hr_tensor *t = hr_source_find_tensor(p->source, name);
+  if (!t && hr_source_refused_type(p->source, name))
+    snprintf(p->refused, sizeof p->refused, "%s", name);
+  return t;
+}
+
 /* "blk.3.attn_q" + ".weight", with the optional prefix tried first. */
-static const hr_tensor *find(const plan *p, hr_tensor_slot slot, uint32_t layer, const char *suffix,
+static const hr_tensor *find(plan *p, hr_tensor_slot slot, uint32_t layer, const char *suffix,
                              char *name, size_t capacity) {
   const char *pattern = p->names->name[slot];
   if (!pattern) return NULL;
@@ -56,16 +64,17 @@ static const hr_tensor *find(const plan *p, hr_tensor_slot slot, uint32_t layer,
     snprintf(stem, sizeof stem, "%s", pattern);
   if (p->names->prefix) {
     snprintf(name, capacity, "%s%s%s", p->names->prefix, stem, suffix);
-    const hr_tensor *t = hr_source_find_tensor(p->source, name);
+    const hr_tensor *t = look_up(p, name);
     if (t) return t;
   }
   snprintf(name, capacity, "%s%s", stem, suffix);
-  return hr_source_find_tensor(p->source, name);
+  return look_up(p, name);
 }
 
+/* The sentence for a tensor that is not there, or is of a type that can't be read. */
 static hr_status no_tensor(const plan *p, const char *name) {
-  return hr_fail(p->err, HR_ERROR_FILE, "%s: tensor '%s' is missing", hr_source_path(p->source),
-                 name);
+  hr_source_need_tensor(p->source, name, p->err);
+  return HR_ERROR_FILE;
 }
 
 static hr_status wrong_shape(const plan *p, const hr_tensor *t, size_t rows, size_t columns) {
@@ -269,7 +278,8 @@ static hr_status plan_all(plan *p) {
   m->layer = hr_calloc(d->layers, sizeof *m->layer);
   if (!m->layer) return hr_fail_memory(p->err, "layers", d->layers * sizeof *m->layer);
   for (uint32_t i = 0; i < d->layers; i++) TRY(plan_layer(p, d, i, &m->layer[i]));
-  return HR_OK;
+  /* Not even an optional tensor is passed over because of its type. */
+  return p->refused[0] ? no_tensor(p, p->refused) : HR_OK;
 }
 
 /* --- Packing -------------------------------------------------------------- */

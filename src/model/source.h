@@ -24,8 +24,10 @@ typedef struct hr_tensor {
 
 typedef enum hr_source_kind { HR_SOURCE_GGUF, HR_SOURCE_SAFETENSORS } hr_source_kind;
 
-/* Opens a GGUF file (by its magic), a .safetensors file with config.json
- * beside it, or a folder. The caller owns the result. NULL with a sentence. */
+/* Opens a GGUF file (by its magic), a .safetensors file with config.json (or
+ * NAME_config.json for NAME.safetensors) beside it, or a folder. Of a model in
+ * several files, any one of them or the index stands for all. The caller owns
+ * the result. NULL with a sentence. */
 hr_source *hr_source_open(const char *path, hr_error *err);
 /* A GGUF file in memory that outlives the source; name is used in messages. */
 hr_source *hr_source_open_memory(const void *data, size_t bytes, const char *name, hr_error *err);

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT */
+#include "quant/formats.h"
+
+#include <string.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "files are little-endian and are used in place: this machine would have to swap them"
+#endif
+
+#define Q8_0_BLOCK 32
+#define Q8_0_BYTES 34 /* one F16 scale, 32 int8 */
+
+static inline float float_of_bits(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+/* Every F16 value is a normal F32 value or zero, so the fraction of a denormal
+ * times 2^-24 is exact whatever the mode for F32 denormals is. NaNs become
+ * quiet, as hardware conversions make them. */
+static inline float widen_half(uint16_t half) {
+  uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
+  uint32_t exponent = (half >> 10) & 0x1fu;
+  uint32_t fraction = half & 0x3ffu;
+  if (exponent == 0) {
+    float magnitude = (float)fraction * 0x1p-24f;
+    return sign ? -magnitude : magnitude;
+  }
+  if (exponent == 0x1f)
+    return float_of_bits(sign | 0x7f800000u | fraction << 13 | (fraction ? 0x400000u : 0u));
+  return float_of_bits(sign | (exponent + 127 - 15) << 23 | fraction << 13);
+}
+
+static void widen_f32(const void *src, float *dst, size_t count) {
+  if (count) memcpy(dst, src, count * sizeof *dst);
+}
+
+static void widen_f16(const void *src, float *dst, size_t count) {
+  const unsigned char *from = src;
+  for (size_t i = 0; i < count; i++) {
+    uint16_t half;
+    memcpy(&half, from + 2 * i, sizeof half);
+    dst[i] = widen_half(half);
+  }
+}
+
+static void widen_bf16(const void *src, float *dst, size_t count) {
+  const unsigned char *from = src;
+  for (size_t i = 0; i < count; i++) {
+    uint16_t top;
+    memcpy(&top, from + 2 * i, sizeof top);
+    dst[i] = float_of_bits((uint32_t)top << 16);
+  }
+}
+
+/* 11 bits of scale times 8 bits of value fit in 24: exact. */
+static void widen_q8_0(const void *src, float *dst, size_t count) {
+  const unsigned char *from = src;
+  for (size_t block = 0; block < count / Q8_0_BLOCK; block++, from += Q8_0_BYTES) {
+    uint16_t half;
+    memcpy(&half, from, sizeof half);
+    float scale = widen_half(half);
+    for (size_t i = 0; i < Q8_0_BLOCK; i++) {
+      int8_t value;
+      memcpy(&value, from + 2 + i, 1);
+      dst[block * Q8_0_BLOCK + i] = scale * (float)value;
+    }
+  }
+}
+
+static const hr_format_info formats[HR_FORMAT_COUNT] = {
+    [HR_FORMAT_F32] = {"F32", 0, 1, 4, widen_f32},
+    [HR_FORMAT_F16] = {"F16", 1, 1, 2, widen_f16},
+    [HR_FORMAT_BF16] = {"BF16", 30, 1, 2, widen_bf16},
+    [HR_FORMAT_Q8_0] = {"Q8_0", 8, Q8_0_BLOCK, Q8_0_BYTES, widen_q8_0},
+};
+
+/* What the numbers of GGUF are called, for messages. */
+static const char *const gguf_names[] = {
+    [0] = "F32",         [1] = "F16",         [2] = "Q4_0",        [3] = "Q4_1",
+    [4] = "Q4_2",        [5] = "Q4_3",        [6] = "Q5_0",        [7] = "Q5_1",
+    [8] = "Q8_0",        [9] = "Q8_1",        [10] = "Q2_K",       [11] = "Q3_K",
+    [12] = "Q4_K",       [13] = "Q5_K",       [14] = "Q6_K",       [15] = "Q8_K",
+    [16] = "IQ2_XXS",    [17] = "IQ2_XS",     [18] = "IQ3_XXS",    [19] = "IQ1_S",
+    [20] = "IQ4_NL",     [21] = "IQ3_S",      [22] = "IQ2_S",      [23] = "IQ4_XS",
+    [24] = "I8",         [25] = "I16",        [26] = "I32",        [27] = "I64",
+    [28] = "F64",        [29] = "IQ1_M",      [30] = "BF16",       [31] = "Q4_0_4_4",
+    [32] = "Q4_0_4_8",   [33] = "Q4_0_8_8",   [34] = "TQ1_0",      [35] = "TQ2_0",
+    [36] = "IQ4_NL_4_4", [37] = "IQ4_NL_4_8", [38] = "IQ4_NL_8_8", [39] = "MXFP4",
+    [40] = "NVFP4",
+};
+
+const hr_format_info *hr_format_get(hr_format format) {
+  return &formats[format];
+}
+
+bool hr_format_from_gguf(uint32_t gguf_type, hr_format *format, const char **name) {
+  for (unsigned i = 0; i < HR_FORMAT_COUNT; i++) {
+    if (formats[i].gguf_type != gguf_type) continue;
+    *format = (hr_format)i;
+    if (name) *name = formats[i].name;
+    return true;
+  }
+  if (name)
+    *name = gguf_type < sizeof gguf_names / sizeof *gguf_names ? gguf_names[gguf_type] : NULL;
+  return false;
+}
+
+bool hr_format_bytes(hr_format format, size_t count, size_t *bytes) {
+  const hr_format_info *info = &formats[format];
+  if (count % info->block_elements) return false;
+  return !__builtin_mul_overflow(count / info->block_elements, info->block_bytes, bytes);
+}
