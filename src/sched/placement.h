@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT
+ * The one answer to "how many threads, and where": a pure function of the
+ * machine, the limits and the wishes. */
+#ifndef HR_SCHED_PLACEMENT_H
+#define HR_SCHED_PLACEMENT_H
+
+#include "sched/limits.h"
+#include "sched/topology.h"
+
+#define HR_THREADS_MAX 4096u
+#define HR_CAPS_MAX (HR_QUOTAS_MAX + 5)
+
+typedef struct hr_wishes {
+  unsigned threads;       /* 0: automatic */
+  unsigned threads_batch; /* 0: as threads when that was given, else automatic */
+  const char *cores;      /* "all", "performance" or a list of CPUs; NULL: automatic */
+  bool no_pin;
+} hr_wishes;
+
+/* Where one thread runs, and its share of the work: of the speed of its core,
+ * divided by the threads on that core, in each kind of pass. */
+typedef struct hr_seat {
+  unsigned cpu;   /* index into the topology's CPUs */
+  unsigned os;    /* the system's number of it */
+  unsigned weight, weight_batch;
+} hr_seat;
+
+/* One number that the threads may not exceed on their own. */
+typedef struct hr_cap {
+  char what[HR_WHERE_SIZE + 100];
+  unsigned threads;
+  bool won; /* the one that decided for passes of one row */
+} hr_cap;
+
+typedef struct hr_placement {
+  unsigned threads, threads_batch;
+  unsigned seats; /* the larger of the two */
+  hr_seat *seat;
+  unsigned allowed; /* CPUs that the affinity mask and the groups leave */
+  bool pin;
+  hr_cap cap[HR_CAPS_MAX];
+  unsigned caps;
+  char kinds[64];  /* which cores, in words */
+  char why[320];   /* one sentence: why that many */
+  char pinned[160]; /* one sentence: why pinned or not */
+} hr_placement;
+
+/* Fills *placement, to be freed by hr_placement_free. HR_ERROR_USAGE with a
+ * sentence when a wish can't be met. */
+hr_status hr_placement_make(hr_placement *placement, const hr_topology *topology,
+                            const hr_limits *limits, const hr_wishes *wishes, hr_error *err);
+void hr_placement_free(hr_placement *placement);
+
+/* Tells the machine, the limits, the one that won and the map of threads, a
+ * line at a time (without its newline). */
+typedef void hr_line_fn(void *data, const char *line);
+void hr_placement_describe(const hr_placement *placement, const hr_topology *topology,
+                           const hr_limits *limits, hr_line_fn *line, void *data);
+
+#endif

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The team is one OpenMP parallel region that lasts as long as the team. A
+ * thread of our own, the leader, opens it: an OpenMP runtime keeps one pool of
+ * threads for each thread that opens regions, so regions opened by the callers
+ * would start new threads for each of them. Between passes the threads wait in
+ * our code, not in the runtime's, whose spinning can't be bounded from inside a
+ * library.
+ *
+ * Thread 0 of a pass is the caller itself where that serves best (see runs_here)
+ * and the leader otherwise. */
+#include "sched/team.h"
+
+#include <omp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "sched/fpenv.h"
+#include "sched/placement.h"
+#include "sched/wait.h"
+
+/* How long a thread looks for the others at a barrier before it sleeps: a few
+ * times what waking a sleeper costs. For the next pass it looks longer, since
+ * the choice of a token lies between two; next to a pause between two requests
+ * both are nothing. */
+#define SPIN_NS UINT64_C(50000)
+#define SPIN_FOR_PASS_NS UINT64_C(100000)
+#define LINE 64
+#define FAN_IN 8u /* threads that count on one cache line in a barrier */
+
+/* Each on cache lines of its own, two apart: CPUs fetch lines in pairs. */
+typedef struct {
+  _Alignas(LINE) hr_word word;
+  char pad[2 * LINE - sizeof(hr_word)];
+} padded_word;
+
+typedef struct {
+  _Alignas(LINE) _Atomic uint32_t count;
+  char pad[2 * LINE - sizeof(uint32_t)];
+} padded_count;
+
+_Static_assert(sizeof(padded_word) == 2 * LINE && sizeof(padded_count) == 2 * LINE, "padding");
+
+struct hr_team {
+  /* Written by the caller before a pass, read by all in it. */
+  hr_team_fn *fn; /* NULL ends the team */
+  void *arg;
+  unsigned threads;
+  uint64_t spin_ns;
+  bool here; /* thread 0 is the caller, who is not pinned */
+  _Atomic int shared_cpu; /* CPU that the caller shares with a pinned thread; -1: none */
+
+  unsigned size; /* threads of the region */
+  unsigned cpus; /* CPUs' worth of time that the threads share */
+  bool pinned;
+  bool has_leader;
+  unsigned forks; /* count of forks when the team was made */
+  pthread_t leader;
+  hr_placement placement;
+  hr_topology *topology;  /* while threads are pinned */
+  uint32_t *shares[2];    /* for passes of one row and of many; NULL: all alike */
+  hr_cpuset inherited;    /* affinity mask of the thread that made the team */
+  hr_cpuset seats;        /* the CPUs that threads are pinned to */
+  _Atomic unsigned refused; /* threads that could not be pinned */
+  char warning[256];
+  padded_word *go;       /* one a thread: a pass has begun */
+  padded_count *arrived; /* one for FAN_IN threads, counting in a barrier */
+  size_t go_bytes, arrived_bytes;
+
+  padded_word done;     /* a pass has ended */
+  padded_word epoch;    /* a barrier was completed */
+  padded_count pending; /* threads of the pass still at work */
+  padded_count root;    /* groups of threads that arrived at a barrier */
+  atomic_flag busy;
+};
+
+/* --- Forks: the child has one thread, and none of the team's -------------- */
+
+static _Atomic unsigned fork_count;
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+static void count_fork(void) {
+  atomic_fetch_add_explicit(&fork_count, 1, memory_order_relaxed);
+}
+
+static void watch_forks(void) {
+  (void)pthread_atfork(NULL, NULL, count_fork);
+}
+
+static bool forked(const hr_team *team) {
+  return atomic_load_explicit(&fork_count, memory_order_relaxed) != team->forks;
+}
+
+/* --- The barrier ---------------------------------------------------------- */
+
+/* Counts one arrival of `of`; true for the last, which leaves the count at zero. */
+static bool last_to_arrive(padded_count *c, unsigned of) {
+  if (atomic_fetch_add_explicit(&c->count, 1, memory_order_acq_rel) + 1 != of) return false;
+  atomic_store_explicit(&c->count, 0, memory_order_relaxed);
+  return true;
+}
+
+static bool arrive(hr_team *team, unsigned thread) {
+  unsigned threads = team->threads;
+  if (threads <= FAN_IN) return last_to_arrive(&team->root, threads);
+  unsigned group = thread / FAN_IN, left = threads - group * FAN_IN;
+  return last_to_arrive(&team->arrived[group], left < FAN_IN ? left : FAN_IN) &&
+         last_to_arrive(&team->root, (threads + FAN_IN - 1) / FAN_IN);
+}
+
+/* The CPU that the caller is on if another thread of the pass is pinned to it, else -1. */
+static int find_shared_cpu(const hr_team *team, unsigned threads, bool here) {
+  int cpu = team->pinned && threads > 1 ? sched_getcpu() : -1;
+  if (cpu < 0 || !hr_cpuset_has(&team->seats, (unsigned)cpu)) return -1;
+  for (unsigned i = here ? 1 : 0; i < threads; i++)
+    if ((int)team->placement.seat[i].os == cpu) return cpu;
+  return -1;
+}
+
+/* Two threads on a CPU must not spin there, each would only delay the other. The
+ * system may move the caller to such a CPU at any time, so it looks each time. */
+static uint64_t spin_time(hr_team *team, unsigned thread, uint64_t spin_ns) {
+  if (team->spin_ns == 0 || !team->pinned) return team->spin_ns ? spin_ns : 0;
+  if (thread == 0 && team->here) {
+    int cpu = find_shared_cpu(team, team->threads, true);
+    if (cpu != atomic_load_explicit(&team->shared_cpu, memory_order_relaxed))
+      atomic_store_explicit(&team->shared_cpu, cpu, memory_order_relaxed);
+    return cpu < 0 ? spin_ns : 0;
+  }
+  int cpu = atomic_load_explicit(&team->shared_cpu, memory_order_relaxed);
+  return cpu == (int)team->placement.seat[thread].os ? 0 : spin_ns;
+}
+
+void hr_team_barrier(hr_team *team, unsigned thread) {
+  if (team->threads == 1) return;
+  uint32_t seen = hr_word_read(&team->epoch.word);
+  if (arrive(team, thread))
+    hr_word_advance(&team->epoch.word);
+  else
+    hr_word_wait(&team->epoch.word, seen, spin_time(team, thread, team->spin_ns));
+}
+
+/* --- The threads ---------------------------------------------------------- */
+
+/* True for the last one. */
+static bool finish(hr_team *team) {
+  return atomic_fetch_sub_explicit(&team->pending.count, 1, memory_order_acq_rel) == 1;
+}
+
+static void pin(hr_team *team, unsigned thread) {
+  hr_cpuset one = {0};
+  if (!team->placement.pin) return;
+  hr_cpuset_add(&one, team->placement.seat[thread].os);
+  if (!hr_topology_bind(team->topology, &one)) atomic_fetch_add(&team->refused, 1);
+}
+
+/* A runtime may keep its threads and use them again, for the host too. */
+static void unpin(hr_team *team) {
+  if (team->placement.pin) (void)hr_topology_bind(team->topology, &team->inherited);
+}
+
+/* A runtime may give fewer threads than asked (OMP_THREAD_LIMIT); the last one
+ * that is ready notes how many they are. */
+static void report_ready(hr_team *team, unsigned thread) {
+  pin(team, thread);
+  unsigned size = (unsigned)omp_get_num_threads();
+  if (!last_to_arrive(&team->root, size)) return;
+  team->size = size;
+  hr_word_advance(&team->done.word);
+}
+
+static void thread_main(hr_team *team, unsigned thread) {
+  hr_word *go = &team->go[thread].word;
+  uint32_t seen = hr_word_read(go);
+  uint64_t spin_ns = 0;
+  report_ready(team, thread);
+  for (;;) {
+    hr_word_wait(go, seen, spin_ns);
+    seen = hr_word_read(go);
+    if (!team->fn) break;
+    spin_ns = spin_time(team, thread, SPIN_FOR_PASS_NS);
+    (void)hr_fpenv_enter();
+    team->fn(team->arg, thread, team->threads);
+    if (finish(team)) hr_word_advance(&team->done.word);
+  }
+  unpin(team);
+}
+
+static void *leader_main(void *data) {
+  hr_team *team = data;
+  omp_set_dynamic(0);
+#pragma omp parallel num_threads(team->size) default(none) shared(team)
+  thread_main(team, (unsigned)omp_get_thread_num());
+  return NULL;
+}
+
+static void wake(hr_team *team, unsigned first) {
+  for (unsigned t = first; t < team->threads; t++) hr_word_advance(&team->go[t].word);
+}
+
+/* --- Passes --------------------------------------------------------------- */
+
+/* Handing thread 0's part to the leader keeps it on its CPU, but the caller is
+ * then one thread more, and where no CPU is left for it that costs two context
+ * switches a pass. So the caller takes the part itself when threads aren't
+ * pinned, or when they fill every CPU and it isn't on another thread's. Its own
+ * mask is never touched. */
+static bool runs_here(const hr_team *team, unsigned threads) {
+  if (threads == 1 || !team->pinned) return true;
+  return threads >= team->cpus && find_shared_cpu(team, threads, true) < 0;
+}
+
+static void run_here(hr_team *team) {
+  hr_fpenv old = hr_fpenv_enter();
+  uint32_t seen = hr_word_read(&team->done.word);
+  wake(team, 1);
+  team->fn(team->arg, 0, team->threads);
+  if (!finish(team)) hr_word_wait(&team->done.word, seen, spin_time(team, 0, team->spin_ns));
+  hr_fpenv_leave(old);
+}
+
+static void run_led(hr_team *team) {
+  uint32_t seen = hr_word_read(&team->done.word);
+  uint64_t spin_ns = team->shared_cpu < 0 ? team->spin_ns : 0;
+  wake(team, 0);
+  hr_word_wait(&team->done.word, seen, spin_ns);
+}
+
+hr_status hr_team_run(hr_team *team, unsigned threads, hr_team_fn *fn, void *arg, hr_error *err) {
+  if (forked(team))
+    return hr_fail(err, HR_ERROR_USAGE,
+                   "threads: the process was forked after they were started, expected a new "
+                   "session in the child");
+  if (threads < 1 || threads > team->size)
+    return hr_fail(err, HR_ERROR_USAGE, "threads: a pass of %u, expected 1 to %u", threads,
+                   team->size);
+  if (atomic_flag_test_and_set_explicit(&team->busy, memory_order_acquire))
+    return hr_fail(err, HR_ERROR_USAGE,
+                   "threads: a session is in use by two threads at once, expected one at a time");
+  team->fn = fn;
+  team->arg = arg;
+  team->threads = threads;
+  team->spin_ns = threads > team->cpus ? 0 : SPIN_NS;
+  team->here = runs_here(team, threads);
+  team->shared_cpu = team->here ? -1 : find_shared_cpu(team, threads, false);
+  atomic_store_explicit(&team->pending.count, threads, memory_order_relaxed);
+  if (team->here)
+    run_here(team);
+  else
+    run_led(team);
+  atomic_flag_clear_explicit(&team->busy, memory_order_release);
+  return HR_OK;
+}
+
+/* --- Starting and ending -------------------------------------------------- */
+
+static void *probe_main(void *word) {
+  hr_word_wait(word, 0, 0);
+  return NULL;
+}
+
+/* OpenMP runtimes end the process when a thread can't be started (a container's
+ * limit of processes, memory): so that many are started here first, for a moment. */
+static hr_status probe_threads(unsigned count, hr_error *err) {
+  hr_word word = {0};
+  pthread_t *thread = hr_calloc(count, sizeof *thread);
+  if (!thread) return hr_fail_memory(err, "threads", count * sizeof *thread);
+  unsigned started = 0;
+  int failed = 0;
+  while (started < count && !failed) {
+    failed = pthread_create(&thread[started], NULL, probe_main, &word);
+    if (!failed) started++;
+  }
+  hr_word_advance(&word);
+  for (unsigned i = 0; i < started; i++) pthread_join(thread[i], NULL);
+  hr_free(thread);
+  if (!failed) return HR_OK;
+  return hr_fail(err, HR_ERROR_MEMORY,
+                 "threads: the system lets %u be started, %u were asked for: %s", started, count,
+                 strerror(failed));
+}
+
+/* Signals are for the host's own threads, except those that a thread brings upon
+ * itself. */
+static void block_signals(sigset_t *old) {
+  static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPROF};
+  sigset_t set;
+  sigfillset(&set);
+  for (size_t i = 0; i < sizeof own / sizeof *own; i++) sigdelset(&set, own[i]);
+  pthread_sigmask(SIG_SETMASK, &set, old);
+}
+
+static hr_status start_leader(hr_team *team, hr_error *err) {
+  sigset_t old;
+  uint32_t seen = hr_word_read(&team->done.word);
+  block_signals(&old);
+  hr_status status = probe_threads(team->size, err);
+  int failed = status == HR_OK ? pthread_create(&team->leader, NULL, leader_main, team) : 0;
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  if (status != HR_OK) return status;
+  if (failed)
+    return hr_fail(err, HR_ERROR_MEMORY, "threads: can't start any: %s", strerror(failed));
+  team->has_leader = true;
+  hr_word_wait(&team->done.word, seen, 0);
+  return HR_OK;
+}
+
+/* What came of it. */
+static void settle(hr_team *team) {
+  hr_placement *p = &team->placement;
+  unsigned refused = atomic_load(&team->refused);
+  team->pinned = p->pin && refused == 0;
+  for (unsigned i = 0; i < team->size; i++) hr_cpuset_add(&team->seats, p->seat[i].os);
+  if (refused)
+    snprintf(team->warning, sizeof team->warning,
+             "the system refused to pin %u of %u threads; they run where it puts them", refused,
+             team->size);
+  if (team->size == p->seats) return;
+  snprintf(team->warning, sizeof team->warning,
+           "the OpenMP runtime gave %u threads, %u were wanted", team->size, p->seats);
+  if (p->threads > team->size) p->threads = team->size;
+  if (p->threads_batch > team->size) p->threads_batch = team->size;
+}
+
+static hr_status start(hr_team *team, hr_error *err) {
+  team->go_bytes = team->size * sizeof *team->go;
+  team->arrived_bytes = (team->size + FAN_IN - 1) / FAN_IN * sizeof *team->arrived;
+  team->go = hr_alloc_pages(team->go_bytes);
+  team->arrived = hr_alloc_pages(team->arrived_bytes);
+  if (!team->go || !team->arrived)
+    return hr_fail_memory(err, "threads", team->go_bytes + team->arrived_bytes);
+  hr_status status = start_leader(team, err);
+  if (status == HR_OK) settle(team);
+  return status;
+}
+
+static hr_status find_shares(hr_team *team, bool batch, hr_error *err) {
+  const hr_placement *p = &team->placement;
+  unsigned threads = batch ? p->threads_batch : p->threads;
+  uint32_t *sum = hr_calloc(threads + 1, sizeof *sum);
+  if (!sum) return hr_fail_memory(err, "threads", (threads + 1) * sizeof *sum);
+  bool alike = true;
+  for (unsigned i = 0; i < threads; i++) {
+    unsigned weight = batch ? p->seat[i].weight_batch : p->seat[i].weight;
+    sum[i + 1] = sum[i] + weight;
+    if (weight != sum[1]) alike = false;
+  }
+  team->shares[batch] = alike ? NULL : sum;
+  if (alike) hr_free(sum);
+  return HR_OK;
+}
+
+static hr_status place(hr_team *team, const hr_team_options *options, hr_error *err) {
+  hr_wishes wishes = {options->threads, options->threads_batch, options->cores, options->no_pin};
+  hr_limits *limits = hr_calloc(1, sizeof *limits);
+  if (!limits) return hr_fail_memory(err, "threads", sizeof *limits);
+  hr_limits_read(limits, "/");
+  hr_limits_read_affinity(limits);
+  team->inherited = limits->affinity;
+  hr_status status = HR_ERROR_MEMORY;
+  team->topology = hr_topology_load(NULL, err);
+  if (team->topology)
+    status = hr_placement_make(&team->placement, team->topology, limits, &wishes, err);
+  if (status == HR_OK) {
+    team->size = team->placement.seats;
+    team->cpus = team->placement.allowed;
+    for (unsigned i = 0; i < limits->quotas; i++)
+      if (limits->quota[i].cpus < team->cpus) team->cpus = limits->quota[i].cpus;
+    status = find_shares(team, false, err);
+  }
+  if (status == HR_OK) status = find_shares(team, true, err);
+  hr_free(limits);
+  return status;
+}
+
+hr_team *hr_team_create(const hr_team_options *options, hr_error *err) {
+  static const hr_team_options automatic = {0};
+  hr_team *team = hr_alloc_pages(sizeof *team);
+  if (!team) {
+    (void)hr_fail_memory(err, "threads", sizeof *team);
+    return NULL;
+  }
+  pthread_once(&fork_once, watch_forks);
+  team->forks = atomic_load(&fork_count);
+  hr_status status = place(team, options ? options : &automatic, err);
+  if (status == HR_OK && team->size > 1) status = start(team, err);
+  if (!team->has_leader || !team->placement.pin) {
+    hr_topology_free(team->topology);
+    team->topology = NULL;
+  }
+  if (status == HR_OK) return team;
+  hr_team_free(team);
+  return NULL;
+}
+
+void hr_team_free(hr_team *team) {
+  if (!team) return;
+  if (team->has_leader && !forked(team)) {
+    team->fn = NULL;
+    team->threads = team->size;
+    wake(team, 0);
+    pthread_join(team->leader, NULL);
+  }
+  hr_topology_free(team->topology);
+  hr_placement_free(&team->placement);
+  hr_free(team->shares[0]);
+  hr_free(team->shares[1]);
+  hr_free_pages(team->go, team->go_bytes);
+  hr_free_pages(team->arrived, team->arrived_bytes);
+  hr_free_pages(team, sizeof *team);
+}
+
+/* --- Questions ------------------------------------------------------------ */
+
+unsigned hr_team_threads(const hr_team *team) {
+  return team->placement.threads;
+}
+
+unsigned hr_team_threads_batch(const hr_team *team) {
+  return team->placement.threads_batch;
+}
+
+const char *hr_team_warning(const hr_team *team) {
+  return team->warning[0] ? team->warning : NULL;
+}
+
+const uint32_t *hr_team_shares(const hr_team *team, unsigned threads) {
+  return team->shares[threads > team->placement.threads];
+}
+
+int hr_team_cpu(const hr_team *team, unsigned thread) {
+  return team->pinned && thread < team->size ? (int)team->placement.seat[thread].os : -1;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ * A team of threads that runs one pass of work together. */
+#ifndef HR_SCHED_TEAM_H
+#define HR_SCHED_TEAM_H
+
+#include "base/error.h"
+
+typedef struct hr_team hr_team;
+
+typedef struct hr_team_options {
+  unsigned threads;       /* 0: automatic */
+  unsigned threads_batch; /* for passes of many rows; 0: as threads, or automatic as those */
+  bool no_pin;            /* leave the threads where the system puts them */
+  const char *cores;      /* "all", "performance" or a list such as "0-3,8"; NULL: automatic */
+} hr_team_options;
+
+/* One thread of a pass: thread counts from 0, threads is the number taking part. */
+typedef void hr_team_fn(void *arg, unsigned thread, unsigned threads);
+
+/* NULL with a sentence on failure. The caller owns the result. */
+hr_team *hr_team_create(const hr_team_options *options, hr_error *err);
+/* NULL is allowed. */
+void hr_team_free(hr_team *team);
+
+/* Number of threads for passes of one row and of many. */
+unsigned hr_team_threads(const hr_team *team);
+unsigned hr_team_threads_batch(const hr_team *team);
+
+/* One sentence about what did not go as asked (pinning refused); NULL when all did. */
+const char *hr_team_warning(const hr_team *team);
+
+/* Runs fn on that many threads (1 to the larger of the two counts above) and
+ * returns when all are done. Every thread runs with round-to-nearest and
+ * without flush-to-zero; the caller's own setting is the same afterwards. Any
+ * thread may call it, one at a time. An error in a forked child. */
+hr_status hr_team_run(hr_team *team, unsigned threads, hr_team_fn *fn, void *arg, hr_error *err);
+
+/* The threads' shares of the work in a pass of that many, as hr_tiles_reset wants
+ * them: running sums of their cores' speeds, one more than threads, the first 0.
+ * NULL when all are alike. */
+const uint32_t *hr_team_shares(const hr_team *team, unsigned threads);
+
+/* The system's number of the CPU that a thread is pinned to; -1 when it isn't. */
+int hr_team_cpu(const hr_team *team, unsigned thread);
+
+/* Inside a pass: returns when every thread of the pass has called it. What was
+ * written before it is visible to all after it. Every thread of a pass calls it
+ * equally often. */
+void hr_team_barrier(hr_team *team, unsigned thread);
+
+#endif
