@@ -7,8 +7,7 @@
 #include "kernels/portable/half.h"
 
 /* One row widened (16 of them at most), then the row in the panel's file form. */
-size_t hr_panel_scratch_bytes(hr_panel_type type, size_t k) {
-  (void)type;
+size_t hr_panel_scratch_bytes(size_t k) {
   size_t padded = hr_round_up(k, HR_Q8_BLOCK);
   return padded * sizeof(float) * (HR_PANEL_ROWS + 1);
 }

@@ -16,7 +16,7 @@ typedef struct hr_panel_source {
 } hr_panel_source;
 
 /* Bytes of scratch that hr_pack_panel needs for rows of k columns. */
-size_t hr_panel_scratch_bytes(hr_panel_type type, size_t k);
+size_t hr_panel_scratch_bytes(size_t k);
 
 /* Packs outputs row..row + rows (at most 16) into one panel, converting where
  * the panel's type is another than the file's: to f16 by rounding to nearest

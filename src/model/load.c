@@ -3,7 +3,7 @@
  * then one block of memory, then packing into it. */
 #include "model/load.h"
 
-#include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -282,60 +282,121 @@ static hr_status plan_all(plan *p) {
   return p->refused[0] ? no_tensor(p, p->refused) : HR_OK;
 }
 
-/* --- Packing -------------------------------------------------------------- */
+/* --- Packing ---------------------------------------------------------------
+ * All threads go through the items together, each packing its share of a
+ * matrix's panels: the memory then lies near the thread that will read it. */
 
-static hr_status pack_matrix(const plan *p, const hr_kernels *kernels, const item *it, char *to) {
-  hr_matrix *m = it->matrix;
-  hr_panel_source from = {
+typedef struct packing {
+  const plan *plan;
+  const hr_kernels *kernels;
+  const hr_load_options *options;
+  char *scratch;         /* scratch_bytes for each thread */
+  size_t scratch_bytes;
+  _Atomic(hr_status) status; /* of the first failure */
+  hr_error error;
+} packing;
+
+/* Notes a failure unless there was one before. */
+static void fail(packing *w, hr_status status, const item *it, size_t output) {
+  hr_status none = HR_OK;
+  if (!atomic_compare_exchange_strong(&w->status, &none, status)) return;
+  const char *path = hr_source_path(w->plan->source);
+  if (status == HR_ERROR_CANCELLED)
+    hr_fail(&w->error, status, "%s: loading was cancelled", path);
+  else
+    hr_fail(&w->error, status,
+            "%s: tensor '%s': an element of output %zu does not fit fp16, expected magnitudes up to "
+            "65504; keep the weights as they are or use f32",
+            path, it->tensor->name, output);
+}
+
+static void pack_matrix(packing *w, const item *it, unsigned thread, unsigned threads) {
+  const hr_matrix *m = it->matrix;
+  const hr_panel_source from = {
       .format = it->tensor->format,
       .data = it->tensor->data,
       .columns = it->tensor->dim[1],
       .first_row = it->first_row,
       .transposed = it->transposed,
   };
-  size_t panel_bytes = hr_panel_bytes(m->type, m->k), bad;
-  void *scratch = hr_calloc(hr_panel_scratch_bytes(m->type, m->k), 1);
-  if (!scratch) return hr_fail_memory(p->err, it->tensor->name, hr_panel_scratch_bytes(m->type, m->k));
-  hr_status status = HR_OK;
-  for (size_t row = 0; status == HR_OK && row < m->n; row += HR_PANEL_ROWS) {
-    size_t rows = m->n - row < HR_PANEL_ROWS ? m->n - row : HR_PANEL_ROWS;
-    if (!hr_pack_panel(kernels, &from, row, rows, m->k, m->type, scratch,
-                       to + row / HR_PANEL_ROWS * panel_bytes, &bad))
-      status = hr_fail(p->err, HR_ERROR_NUMERIC,
-                       "%s: tensor '%s': an element of output %zu does not fit fp16, expected "
-                       "magnitudes up to 65504; keep the weights as they are or use f32",
-                       hr_source_path(p->source), it->tensor->name, bad);
+  size_t panel_bytes = hr_panel_bytes(m->type, m->k), panels = it->bytes / panel_bytes, bad;
+  char *to = (char *)w->plan->loaded->weights + it->offset;
+  for (size_t i = panels * thread / threads; i < panels * (thread + 1) / threads; i++) {
+    size_t row = i * HR_PANEL_ROWS, rows = m->n - row < HR_PANEL_ROWS ? m->n - row : HR_PANEL_ROWS;
+    if (!hr_pack_panel(w->kernels, &from, row, rows, m->k, m->type,
+                       w->scratch + thread * w->scratch_bytes, to + i * panel_bytes, &bad))
+      fail(w, HR_ERROR_NUMERIC, it, bad);
   }
-  hr_free(scratch);
-  m->panels = to;
-  return status;
 }
 
-static void pack_floats(const item *it, char *to) {
+static void pack_floats(const packing *w, const item *it) {
   const hr_format_info *format = hr_format_get(it->tensor->format);
   const char *from = (const char *)it->tensor->data +
                      it->first_row / format->block_elements * format->block_bytes;
-  format->widen(from, (float *)(void *)to, it->count);
-  *it->floats = (const float *)(const void *)to;
+  format->widen(from, (float *)(void *)((char *)w->plan->loaded->weights + it->offset), it->count);
 }
 
-static hr_status pack_all(plan *p, const hr_kernels *kernels, const hr_load_options *options) {
+/* What follows an item, once all threads are done with it. */
+static void leave_item(packing *w, size_t index) {
+  const plan *p = w->plan;
+  const item *it = &p->items[index];
+  /* the next part of a fused tensor still needs its pages */
+  if (index + 1 == p->count || p->items[index + 1].tensor != it->tensor)
+    hr_source_drop_tensor(p->source, it->tensor);
+  double done = (double)(it->offset + it->bytes) / (double)p->bytes;
+  if (w->options->progress && !w->options->progress(w->options->progress_data, done))
+    fail(w, HR_ERROR_CANCELLED, it, 0);
+}
+
+static void pack_items(void *arg, unsigned thread, unsigned threads) {
+  packing *w = arg;
+  const plan *p = w->plan;
+  for (size_t i = 0; i < p->count; i++) {
+    const item *it = &p->items[i];
+    if (atomic_load(&w->status) != HR_OK) it = NULL; /* go on only to the barriers */
+    if (it && it->matrix)
+      pack_matrix(w, it, thread, threads);
+    else if (it && thread == i % threads)
+      pack_floats(w, it);
+    if (threads > 1) hr_team_barrier(w->options->team, thread);
+    if (thread == 0 && it) leave_item(w, i);
+  }
+}
+
+/* Where everything lies is known before it is there. */
+static void set_pointers(const plan *p) {
   char *block = p->loaded->weights;
   for (size_t i = 0; i < p->count; i++) {
     const item *it = &p->items[i];
     if (it->matrix)
-      TRY(pack_matrix(p, kernels, it, block + it->offset));
+      it->matrix->panels = block + it->offset;
     else
-      pack_floats(it, block + it->offset);
-    /* the next part of a fused tensor still needs its pages */
-    if (i + 1 == p->count || p->items[i + 1].tensor != it->tensor)
-      hr_source_drop_tensor(p->source, it->tensor);
-    double done = (double)(it->offset + it->bytes) / (double)p->bytes;
-    if (options->progress && !options->progress(options->progress_data, done))
-      return hr_fail(p->err, HR_ERROR_CANCELLED, "%s: loading was cancelled",
-                     hr_source_path(p->source));
+      *it->floats = (const float *)(const void *)(block + it->offset);
   }
-  return HR_OK;
+}
+
+static hr_status pack_all(plan *p, const hr_kernels *kernels, const hr_load_options *options) {
+  unsigned threads = options->team ? hr_team_threads(options->team) : 1;
+  packing w = {.plan = p, .kernels = kernels, .options = options};
+  for (size_t i = 0; i < p->count; i++) {
+    const hr_matrix *m = p->items[i].matrix;
+    size_t bytes = m ? hr_round_up(hr_panel_scratch_bytes(m->k), 64) : 0;
+    if (bytes > w.scratch_bytes) w.scratch_bytes = bytes;
+  }
+  set_pointers(p);
+  w.scratch = hr_calloc(threads, w.scratch_bytes);
+  if (!w.scratch) return hr_fail_memory(p->err, "loading", threads * w.scratch_bytes);
+  hr_status status = HR_OK;
+  if (threads > 1)
+    status = hr_team_run(options->team, threads, pack_items, &w, p->err);
+  else
+    pack_items(&w, 0, 1);
+  hr_free(w.scratch);
+  if (status == HR_OK && w.status != HR_OK) {
+    status = w.status;
+    if (p->err) *p->err = w.error;
+  }
+  return status;
 }
 
 hr_status hr_load(const hr_source *source, const hr_kernels *kernels,

@@ -6,6 +6,7 @@
 #include "block/description.h"
 #include "kernels/kernels.h"
 #include "model/source.h"
+#include "sched/team.h"
 
 typedef struct hr_loaded {
   hr_transformer transformer;
@@ -18,6 +19,7 @@ typedef struct hr_loaded {
 
 typedef struct hr_load_options {
   hr_weights weights;
+  hr_team *team;            /* packs with its threads; NULL: the caller alone */
   hr_progress_fn *progress; /* may be NULL */
   void *progress_data;
 } hr_load_options;
