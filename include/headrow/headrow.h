@@ -111,6 +111,10 @@ HR_API bool hr_model_is_end_token(const hr_model *model, int32_t id);
 HR_API bool hr_model_has_tokenizer(const hr_model *model);
 /* Name of the kernel tier in use ("portable", "avx512vnni", ...). */
 HR_API const char *hr_model_isa(const hr_model *model);
+/* The token that a text begins with when nothing else is given; -1: none. */
+HR_API int32_t hr_model_start_token(const hr_model *model);
+/* One sentence about weights that are not held as asked; NULL when all are. */
+HR_API const char *hr_model_note(const hr_model *model);
 
 /* --- Text and tokens ------------------------------------------------------ */
 

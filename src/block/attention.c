@@ -20,6 +20,8 @@ void hr_attention_inputs(hr_pass *pass, unsigned thread, unsigned threads, const
   const hr_matrix *matrices[] = {&layer->query, &layer->key, &layer->value};
   hr_input input = hr_prepare(pass, thread, threads, &layer->attention_norm, ws->x, ws->x_stride,
                               rows, d->width, matrices, 3);
+  hr_show(pass, thread, "attention_input", hr_layer_index(pass, layer), input.x, rows, d->width,
+          input.x_stride);
   const hr_projection to[] = {{&layer->query, ws->query, ws->heads_stride},
                               {&layer->key, ws->key, ws->kv_stride},
                               {&layer->value, ws->value, ws->kv_stride}};

@@ -25,10 +25,15 @@ void hr_feed_forward_up(hr_pass *pass, unsigned thread, unsigned threads, const 
       d->parallel && !layer->ffn_norm.gain ? &layer->attention_norm : &layer->ffn_norm;
   hr_input input = hr_prepare(pass, thread, threads, norm, ws->x, ws->x_stride, rows, d->width,
                               matrices, d->gated ? 2 : 1);
+  uint32_t index = hr_layer_index(pass, layer);
+  hr_show(pass, thread, "ffn_input", index, input.x, rows, d->width, input.x_stride);
   const hr_projection up = {&layer->up, ws->up, ws->ffn_stride};
   const hr_projection gate = {&layer->gate, ws->gate, ws->ffn_stride};
   hr_project(pass, thread, threads, &input, &up, 1, false);
   if (d->gated) hr_project(pass, thread, threads, &input, &gate, 1, false);
+  hr_show(pass, thread, "ffn_up", index, ws->up, rows, d->ffn_width, ws->ffn_stride);
+  if (d->gated)
+    hr_show(pass, thread, "ffn_gate", index, ws->gate, rows, d->ffn_width, ws->ffn_stride);
 
   size_t panels = hr_round_up(d->ffn_width, HR_PANEL_ROWS) / HR_PANEL_ROWS;
   hr_cut cut = hr_cut_product(panels, rows, thread, threads);

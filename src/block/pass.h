@@ -55,6 +55,11 @@ typedef struct hr_range {
   size_t begin, end;
 } hr_range;
 
+/* Number of one of the model's layers. */
+static inline uint32_t hr_layer_index(const hr_pass *pass, const hr_layer *layer) {
+  return (uint32_t)(layer - pass->model->layer);
+}
+
 /* The part of total that a thread takes: contiguous, sizes differ by at most 1. */
 static inline hr_range hr_share(size_t total, unsigned thread, unsigned threads) {
   size_t each = total / threads, more = total % threads;

@@ -17,6 +17,8 @@ struct hr_model {
   hr_tokenizer *tokenizer;  /* NULL: ids only */
   hr_vocab_storage vocab;
   size_t token_count;       /* tokens with a text */
+  hr_vocab_kind vocab_kind;
+  int32_t start_token;      /* -1: none */
 };
 
 struct hr_session {
@@ -31,5 +33,9 @@ struct hr_session {
   hr_progress_fn *progress;
   void *progress_data;
 };
+
+/* What a session takes when its options leave it open. */
+size_t hr_default_context(const hr_description *d);
+size_t hr_default_chunk(const hr_description *d, size_t context);
 
 #endif

@@ -35,9 +35,12 @@ static hr_status select_kernels(hr_model *model, const char *isa, hr_error *err)
 static hr_status open_tokenizer(hr_model *model, const hr_source *source, hr_error *err) {
   hr_vocab vocab;
   bool found;
+  model->start_token = -1;
   TRY(hr_vocab_read(source, &model->vocab, &vocab, &found, err));
   if (!found) return HR_OK;
   model->token_count = vocab.count;
+  model->vocab_kind = vocab.kind;
+  model->start_token = vocab.bos;
   if (model->has_weights && vocab.count > model->loaded.transformer.description.vocab)
     return hr_fail(err, HR_ERROR_FILE,
                    "%s: the vocabulary has %zu tokens, expected at most the %u rows of the embedding",
@@ -46,16 +49,31 @@ static hr_status open_tokenizer(hr_model *model, const hr_source *source, hr_err
   return model->tokenizer ? HR_OK : HR_ERROR_FILE;
 }
 
+/* Bytes from which starting threads is worth their while. */
+enum { PARALLEL_BYTES = 16 << 20 };
+
+static hr_status load_weights(hr_model *model, const hr_source *source,
+                              const hr_model_options *options, hr_error *err) {
+  hr_load_options load = {.weights = options->weights,
+                          .progress = options->progress,
+                          .progress_data = options->progress_data};
+  size_t bytes = 0;
+  for (size_t i = 0; i < hr_source_tensor_count(source); i++)
+    bytes += hr_source_tensor_at(source, i)->bytes;
+  if (bytes >= PARALLEL_BYTES) {
+    load.team = hr_team_create(NULL, err);
+    if (!load.team) return err->status;
+  }
+  hr_status status = hr_load(source, &model->kernels, &load, &model->loaded, err);
+  hr_team_free(load.team);
+  if (status == HR_OK) model->has_weights = true;
+  return status;
+}
+
 static hr_status open_source(hr_model *model, const hr_source *source,
                              const hr_model_options *options, hr_error *err) {
   TRY(select_kernels(model, options->isa, err));
-  if (!options->vocabulary_only) {
-    const hr_load_options load = {.weights = options->weights,
-                                  .progress = options->progress,
-                                  .progress_data = options->progress_data};
-    TRY(hr_load(source, &model->kernels, &load, &model->loaded, err));
-    model->has_weights = true;
-  }
+  if (!options->vocabulary_only) TRY(load_weights(model, source, options, err));
   return open_tokenizer(model, source, err);
 }
 
@@ -134,4 +152,12 @@ bool hr_model_has_tokenizer(const hr_model *model) {
 
 const char *hr_model_isa(const hr_model *model) {
   return model->kernels.isa;
+}
+
+int32_t hr_model_start_token(const hr_model *model) {
+  return model->start_token;
+}
+
+const char *hr_model_note(const hr_model *model) {
+  return model->loaded.note[0] ? model->loaded.note : NULL;
 }

@@ -177,8 +177,11 @@ static void best(candidate *c, const float *logits, size_t n, size_t k) {
   }
 }
 
+/* Of n candidates, best first. Their distance to the best is divided: a tiny
+ * temperature would make infinities of the logits themselves. */
 static void probabilities(hr_sampler *s, size_t n, float temperature) {
-  for (size_t i = 0; i < n; i++) s->probability[i] = s->candidates[i].logit / temperature;
+  float top = s->candidates[0].logit;
+  for (size_t i = 0; i < n; i++) s->probability[i] = (s->candidates[i].logit - top) / temperature;
   s->kernels->softmax(s->probability, n);
 }
 

@@ -38,14 +38,22 @@ static hr_status check_options(const hr_model *model, const hr_session_options *
   return HR_OK;
 }
 
+size_t hr_default_context(const hr_description *d) {
+  return d->context < DEFAULT_CONTEXT ? d->context : DEFAULT_CONTEXT;
+}
+
+/* With the full mask every row sees all others: a text is one piece. */
+size_t hr_default_chunk(const hr_description *d, size_t context) {
+  return context < DEFAULT_CHUNK || d->mask == HR_MASK_FULL ? context : DEFAULT_CHUNK;
+}
+
 static hr_status set_up(hr_session *s, const hr_session_options *o, hr_error *err) {
   const hr_model *model = s->model;
   const hr_description *d = &model->loaded.transformer.description;
-  s->context = o->context;
-  if (s->context == 0) s->context = d->context < DEFAULT_CONTEXT ? d->context : DEFAULT_CONTEXT;
-  s->chunk = o->chunk ? o->chunk : DEFAULT_CHUNK;
-  /* With the full mask every row sees all others: a text is one piece. */
-  if (s->chunk > s->context || d->mask == HR_MASK_FULL) s->chunk = s->context;
+  s->context = o->context ? o->context : hr_default_context(d);
+  s->chunk = hr_default_chunk(d, s->context);
+  if (o->chunk && d->mask == HR_MASK_CAUSAL)
+    s->chunk = o->chunk < s->context ? o->chunk : s->context;
   s->progress = o->progress;
   s->progress_data = o->progress_data;
 
