@@ -1,0 +1,78 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# The house keeps its order: arrows between folders point down only, omp.h and
+# hwloc.h are each included in one place, no library code exits or prints, the
+# shared library exports what the public header declares, and objects that run
+# on every CPU hold no wide registers.
+# Usage: house.sh SOURCE_ROOT SHARED_LIBRARY OBJECT_OR_ARCHIVE...
+set -u
+root=$1 library=$2
+shift 2
+passed=0 failed=0
+
+ok() { passed=$((passed + 1)); }
+bad() { failed=$((failed + 1)); echo "house: $*"; }
+check() { # title, lines that must not be there
+  if [ -z "$2" ]; then ok; else bad "$1:"; echo "$2"; fi
+}
+
+# Folder -> folders whose headers it may include, beside its own.
+may() {
+  case $1 in
+    src/base) echo "headrow" ;;
+    kernels) echo "" ;;
+    quant) echo "kernels" ;;
+    src/sched) echo "base headrow" ;;
+    src/block) echo "base kernels sched headrow" ;;
+    src/text) echo "base headrow" ;;
+    src/model) echo "base kernels quant sched block text headrow" ;;
+    src/engine) echo "base kernels quant sched block text model headrow" ;;
+    src/cli) echo "base kernels quant sched block text model engine headrow" ;;
+  esac
+}
+for folder in src/base kernels quant src/sched src/block src/text src/model src/engine src/cli; do
+  own=${folder#src/}
+  allowed=$(echo "$own $(may $folder)" | tr ' ' '|')
+  # Includes of the project have a folder in them; those of libraries have none
+  # or are in angle brackets.
+  wrong=$(cd "$root" && grep -rnE '^#include "[a-z0-9_]+/' "$folder" --include='*.[ch]' |
+    grep -vE "#include \"($allowed)/")
+  check "$folder includes a header from above" "$wrong"
+done
+
+# Commands of the public API keep to the public header.
+for command in run tokenize logits; do
+  file=$root/src/cli/$command.c
+  [ -f "$file" ] || continue
+  check "src/cli/$command.c looks inside" "$(grep -nE '^#include "(base|kernels|quant|sched|block|text|model|engine)/' "$file")"
+done
+
+for header in omp.h hwloc.h; do
+  files=$(cd "$root" && grep -rlE "#include <$header>" src kernels quant --include='*.[ch]')
+  [ "$(echo "$files" | grep -c .)" = 1 ] && ok || bad "$header is included in other than one place: $files"
+done
+
+check "library code exits, aborts, prints or reads the environment" "$(cd "$root" &&
+  grep -rnE '(^|[^a-z_])(exit|_exit|abort|printf|puts|fprintf|perror|getenv|secure_getenv|assert) *\(' \
+    src/base src/sched src/block src/text src/model src/engine kernels quant --include='*.[ch]' |
+  grep -vE '__attribute__|^\S+:\s*(/?\*|//)|_Static_assert')"
+
+check "a fast-math flag or a silenced warning" "$(cd "$root" &&
+  grep -rnE 'ffast-math|Ofast|funsafe-math|pragma GCC diagnostic' src kernels quant meson.build --include='*.[ch]' --include=meson.build)"
+
+declared=$(grep -oE 'HR_API [a-z0-9_ ]+[ *]hr_[a-z0-9_]+\(' "$root/include/headrow/headrow.h" | grep -oE 'hr_[a-z0-9_]+\($' | tr -d '(' | sort)
+exported=$(nm -D --defined-only "$library" | awk '{print $3}' | sed 's/@.*//' | sort)
+[ -n "$declared" ] && [ "$declared" = "$exported" ] && ok || {
+  bad "exported symbols are not those of the public header (< declared, > exported):"
+  echo "$declared" >/tmp/house.$$.a; echo "$exported" >/tmp/house.$$.b
+  diff /tmp/house.$$.a /tmp/house.$$.b; rm -f /tmp/house.$$.a /tmp/house.$$.b
+}
+
+for object in "$@"; do
+  wide=$(objdump -d --no-show-raw-insn "$object" 2>/dev/null | grep -E '%[yz]mm[0-9]|\{%k[0-7]\}' | head -n 3)
+  check "$object holds wide registers" "$wide"
+  objdump -d --no-show-raw-insn "$object" 2>/dev/null | grep -q ret && ok || bad "$object was not disassembled"
+done
+
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]
