@@ -1,0 +1,498 @@
+/* SPDX-License-Identifier: MIT
+ * headrow info: a model act by act, and the machine. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "builtin.h"
+#include "cli.h"
+#include "engine/engine.h"
+#include "kernels/select.h"
+#include "machine.h"
+#include "model/source.h"
+#include "output.h"
+#include "sched/placement.h"
+
+typedef struct settings {
+  cli_common common;
+  bool cpu, json;
+} settings;
+
+static const cli_option options[] = {
+    {"cpu", 0, NULL, "the machine: cores, limits, features, kernels; with a MODEL, both", CLI_FLAG,
+     .offset = offsetof(settings, cpu)},
+    {"json", 0, NULL, "one JSON document", CLI_FLAG, .offset = offsetof(settings, json)},
+};
+
+/* --- The machine --------------------------------------------------------------- */
+
+typedef struct machine {
+  hr_topology *topology;
+  hr_limits limits;
+  hr_placement placement;
+} machine;
+
+static machine *machine_create(const cli_common *common, hr_error *err) {
+  machine *m = calloc(1, sizeof *m);
+  if (!m) return NULL;
+  hr_limits_read(&m->limits, "/");
+  hr_limits_read_affinity(&m->limits);
+  const hr_wishes wishes = {.threads = (unsigned)common->threads.value,
+                            .threads_batch = (unsigned)common->threads_batch.value,
+                            .cores = common->cores,
+                            .no_pin = common->no_pin};
+  m->topology = hr_topology_load(NULL, err);
+  if (m->topology &&
+      hr_placement_make(&m->placement, m->topology, &m->limits, &wishes, err) == HR_OK)
+    return m;
+  hr_topology_free(m->topology);
+  free(m);
+  return NULL;
+}
+
+static void machine_free(machine *m) {
+  if (!m) return;
+  hr_placement_free(&m->placement);
+  hr_topology_free(m->topology);
+  free(m);
+}
+
+static const struct {
+  uint32_t bit;
+  const char *name;
+} features[] = {
+    {HR_CPU_AVX2, "avx2"}, {HR_CPU_AVXVNNI, "avxvnni"}, {HR_CPU_AVX512VNNI, "avx512vnni"},
+    {HR_CPU_NEON, "neon"}, {HR_CPU_DOTPROD, "dotprod"}, {HR_CPU_I8MM, "i8mm"},
+};
+enum { FEATURE_COUNT = sizeof features / sizeof *features };
+
+static void print_line(void *data, const char *line) {
+  (void)data;
+  cli_print("%s\n", line);
+}
+
+static void print_kernel(void *data, const char *slot, const char *kernel) {
+  (void)data;
+  cli_print("  %-18s %s\n", slot, kernel);
+}
+
+static void print_machine(const machine *m, const char *isa) {
+  uint32_t bits = hr_cpu_features();
+  hr_placement_describe(&m->placement, m->topology, &m->limits, print_line, NULL);
+  char tiers[128];
+  hr_kernels_available(bits, tiers, sizeof tiers);
+  cli_print("features:");
+  for (size_t i = 0; i < FEATURE_COUNT; i++)
+    if (bits & features[i].bit) cli_print(" %s", features[i].name);
+  cli_print(bits ? "\n" : " none that kernels exist for\n");
+  cli_print("kernel tiers: %s (this CPU), %s (this build)\nkernels:\n", tiers, cli_tier_names());
+  cli_visit_kernels(isa, print_kernel, NULL);
+}
+
+static void add_line(void *data, const char *line) {
+  json_array_append_new(data, cli_json_text(line, strlen(line)));
+}
+
+static void add_kernel(void *data, const char *slot, const char *kernel) {
+  json_object_set_new(data, slot, json_string(kernel));
+}
+
+/* What is not known is null. */
+static json_t *json_known(unsigned value) {
+  return value ? json_integer(value) : json_null();
+}
+
+static json_t *json_kinds(const hr_topology *t) {
+  json_t *list = json_array();
+  for (unsigned i = 0; i < t->kinds; i++)
+    json_array_append_new(
+        list, json_pack("{s:i, s:i, s:o, s:o, s:s}", "cores", t->kind[i].cores, "cpus",
+                        t->kind[i].cpus, "capacity", json_known(t->kind[i].capacity), "mhz",
+                        json_known(t->kind[i].mhz), "type", t->kind[i].type));
+  return list;
+}
+
+static json_t *json_caps(const hr_placement *p) {
+  json_t *list = json_array();
+  for (unsigned i = 0; i < p->caps; i++)
+    json_array_append_new(list, json_pack("{s:o, s:i, s:b}", "what",
+                                          cli_json_text(p->cap[i].what, strlen(p->cap[i].what)),
+                                          "threads", p->cap[i].threads, "won", p->cap[i].won));
+  return list;
+}
+
+static json_t *json_seats(const hr_placement *p) {
+  json_t *list = json_array();
+  for (unsigned i = 0; i < p->seats; i++) json_array_append_new(list, json_integer(p->seat[i].os));
+  return list;
+}
+
+static json_t *json_machine(const machine *m, const char *isa) {
+  const hr_topology *t = m->topology;
+  const hr_placement *p = &m->placement;
+  uint32_t bits = hr_cpu_features();
+  json_t *lines = json_array(), *names = json_array(), *kernels = json_object();
+  hr_placement_describe(p, t, &m->limits, add_line, lines);
+  for (size_t i = 0; i < FEATURE_COUNT; i++)
+    if (bits & features[i].bit) json_array_append_new(names, json_string(features[i].name));
+  cli_visit_kernels(isa, add_kernel, kernels);
+  return json_pack(
+      "{s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:i, s:i, s:b, s:o, s:s, s:s, s:o, s:o, s:o}", "cpus",
+      t->cpus, "cores", t->cores, "packages", t->packages, "nodes", t->nodes, "allowed_cpus",
+      p->allowed, "kinds", json_kinds(t), "limits", json_caps(p), "threads", p->threads,
+      "threads_batch", p->threads_batch, "pinned", p->pin, "seats", json_seats(p), "why", p->why,
+      "pinning", p->pinned, "features", names, "kernels", kernels, "description", lines);
+}
+
+/* --- A model ------------------------------------------------------------------- */
+
+static const char *const norm_kinds[] = {"RMSNorm", "LayerNorm"};
+static const char *const norm_places[] = {
+    "before the sub-layer: x + f(norm(x))",
+    "after the residual: norm(x + f(x))",
+    "before and after the sub-layer: x + norm(f(norm(x)))",
+};
+static const char *const place_names[] = {"before", "after", "around"};
+static const char *const position_names[] = {"none", "sinusoidal", "learned", "rope", "alibi"};
+static const char *const activation_names[] = {"relu",     "relu2",     "silu",
+                                               "gelu_erf", "gelu_tanh", "gelu_quick"};
+static const char *const panel_names[] = {"F32", "F16", "BF16", "Q8_0"};
+static const char *const tokenizer_names[] = {"SentencePiece BPE", "byte-level BPE", "WordPiece",
+                                              "unigram"};
+
+/* Bytes that a session needs, beside the weights. */
+typedef struct memory {
+  size_t context, cache, work;
+  bool half;
+  unsigned threads;
+} memory;
+
+static memory memory_needed(const cli_common *common, const hr_model *model, unsigned threads) {
+  const hr_description *d = &model->loaded.transformer.description;
+  memory need = {.threads = threads};
+  need.context = common->context.given ? (size_t)common->context.value : hr_default_context(d);
+  need.half = common->cache.given ? common->cache.value == 0 : !model->loaded.all_f32;
+  size_t element = need.half ? 2 : 4, capacity = hr_round_up(need.context, HR_PANEL_ROWS);
+  need.cache = capacity * element * (d->head_width + hr_round_up(d->head_width, 16)) * d->layers *
+               d->kv_heads;
+  need.work = hr_workspace_bytes(d, hr_default_chunk(d, need.context), need.context, threads);
+  return need;
+}
+
+typedef struct type_count {
+  size_t tensors, bytes;
+} type_count;
+
+static void count_types(const hr_source *source, type_count count[HR_FORMAT_COUNT]) {
+  memset(count, 0, HR_FORMAT_COUNT * sizeof *count);
+  for (size_t i = 0; i < hr_source_tensor_count(source); i++) {
+    const hr_tensor *t = hr_source_tensor_at(source, i);
+    count[t->format].tensors++;
+    count[t->format].bytes += t->bytes;
+  }
+}
+
+/* How many matrices of each type are held in memory. */
+static void count_panels(const hr_transformer *t, size_t count[HR_PANEL_TYPES]) {
+  memset(count, 0, HR_PANEL_TYPES * sizeof *count);
+  count[t->token_embedding.type]++;
+  if (t->head.panels != t->token_embedding.panels) count[t->head.type]++;
+  for (uint32_t i = 0; i < t->description.layers; i++) {
+    const hr_layer *l = &t->layer[i];
+    const hr_matrix *all[] = {&l->query, &l->key, &l->value, &l->output,
+                              &l->gate,  &l->up,  &l->down};
+    for (size_t j = 0; j < sizeof all / sizeof *all; j++)
+      if (all[j]->panels) count[all[j]->type]++;
+  }
+}
+
+static bool head_is_tied(const hr_transformer *t) {
+  return t->head.panels == t->token_embedding.panels;
+}
+
+static const char *size_text(size_t bytes, char text[32]) {
+  static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  double x = (double)bytes;
+  size_t u = 0;
+  for (; x >= 1024 && u < 4; u++) x /= 1024;
+  snprintf(text, 32, u ? "%.1f %s" : "%.0f %s", x, units[u]);
+  return text;
+}
+
+static const char *bias_text(const hr_matrix *m) {
+  return m->bias ? ", bias" : "";
+}
+
+static void print_positions(const hr_transformer *t) {
+  const hr_description *d = &t->description;
+  cli_print("  positions     ");
+  switch (d->position) {
+    case HR_POSITION_NONE:
+      cli_print("none: order is seen through the mask only\n");
+      break;
+    case HR_POSITION_SINUSOIDAL:
+      cli_print("sinusoidal, added to the embedding\n");
+      break;
+    case HR_POSITION_LEARNED:
+      cli_print("learned, a table of %zu rows added to the embedding\n", t->position_rows);
+      break;
+    case HR_POSITION_ROPE:
+      cli_print("RoPE: turns %u of %u columns of queries and keys, pairs %s, base %g\n",
+                d->rope_width, d->head_width,
+                d->rope_pairing == HR_ROPE_PAIRS ? "(2i, 2i + 1)" : "(i, i + half)", d->rope_base);
+      break;
+    case HR_POSITION_ALIBI:
+      cli_print("ALiBi: scores fall with the distance, a slope for each head\n");
+      break;
+  }
+}
+
+static void print_attention(const hr_transformer *t) {
+  const hr_description *d = &t->description;
+  const hr_layer *l = &t->layer[0];
+  cli_print("  attention     %u heads of width %u", d->heads, d->head_width);
+  if (d->kv_heads != d->heads)
+    cli_print(", %u key/value heads, each for %u query heads", d->kv_heads, d->heads / d->kv_heads);
+  cli_print("%s\n", bias_text(&l->query));
+  if (l->query_norm.gain) cli_print("                queries and keys have a norm of their own\n");
+  if (d->score_cap != 0.0f)
+    cli_print("                scores are capped at %g\n", (double)d->score_cap);
+  cli_print("  mask          %s\n", d->mask == HR_MASK_CAUSAL
+                                        ? "causal: a token sees itself and those before it"
+                                        : "full: every token sees all others");
+  if (d->window) cli_print("                and no further back than %u tokens\n", d->window);
+  cli_print("  output        the heads side by side, merged by a %u x %u matrix%s\n", d->width,
+            d->heads * d->head_width, bias_text(&l->output));
+}
+
+static void print_block(const hr_transformer *t) {
+  const hr_description *d = &t->description;
+  const hr_layer *l = &t->layer[0];
+  cli_print("layers          %u, in each:\n", d->layers);
+  cli_print("  norm          %s, eps %g, %s\n", norm_kinds[d->norm], (double)d->norm_eps,
+            norm_places[d->norm_place]);
+  print_positions(t);
+  print_attention(t);
+  const char *f = activation_names[d->activation];
+  cli_print("  feed-forward  %u to %u to %u, ", d->width, d->ffn_width, d->width);
+  if (d->gated)
+    cli_print("gated: down(%s(gate(x)) * up(x))", f);
+  else
+    cli_print("down(%s(up(x)))", f);
+  cli_print("%s\n", bias_text(&l->up));
+  cli_print("  residual      x + attention, then x + feed-forward%s\n",
+            d->parallel ? ", both from the same x" : "");
+}
+
+static void print_ends(const hr_transformer *t) {
+  const hr_description *d = &t->description;
+  cli_print("final norm      %s\n", t->final_norm.gain ? norm_kinds[d->norm] : "none");
+  cli_print("head            %u logits, %s\n", d->vocab,
+            head_is_tied(t) ? "tied: the embedding's matrix again" : "a matrix of its own");
+  if (d->logit_scale != 1.0f) cli_print("                times %g\n", (double)d->logit_scale);
+  if (d->logit_cap != 0.0f) cli_print("                capped at %g\n", (double)d->logit_cap);
+}
+
+static void print_sizes(const hr_model *model, const hr_source *source, const memory *need) {
+  char a[32], b[32], c[32], e[32];
+  type_count types[HR_FORMAT_COUNT];
+  size_t panels[HR_PANEL_TYPES];
+  count_types(source, types);
+  count_panels(&model->loaded.transformer, panels);
+  cli_print("parameters      %zu\ntensors         ", model->loaded.parameters);
+  const char *before = "";
+  for (int i = 0; i < HR_FORMAT_COUNT; i++)
+    if (types[i].tensors) {
+      cli_print("%s%zu %s (%s)", before, types[i].tensors, hr_format_get((hr_format)i)->name,
+                size_text(types[i].bytes, a));
+      before = ", ";
+    }
+  cli_print("\nmatrices held   ");
+  before = "";
+  for (int i = 0; i < HR_PANEL_TYPES; i++)
+    if (panels[i]) {
+      cli_print("%s%zu %s", before, panels[i], panel_names[i]);
+      before = ", ";
+    }
+  size_t weights = model->loaded.weight_bytes;
+  cli_print("\nmemory          %s: weights %s, cache %s (%zu positions, %s), work buffers %s\n",
+            size_text(weights + need->cache + need->work, a), size_text(weights, b),
+            size_text(need->cache, c), need->context, need->half ? "f16" : "f32",
+            size_text(need->work, e));
+}
+
+static void print_model(const hr_model *model, const hr_source *source, const memory *need) {
+  const hr_transformer *t = &model->loaded.transformer;
+  const hr_description *d = &t->description;
+  cli_print("model           %s (%s)\nfamily          %s\n", model->path,
+            hr_source_get_kind(source) == HR_SOURCE_GGUF ? "GGUF" : "safetensors", d->family);
+  if (model->tokenizer)
+    cli_print("tokenizer       %s, %zu tokens\n", tokenizer_names[model->vocab_kind],
+              model->token_count);
+  else
+    cli_print("tokenizer       none: ids only\n");
+  cli_print("context         %u positions in training\n", d->context);
+  cli_print("embedding       %u tokens of width %u%s", d->vocab, d->width,
+            t->embedding_norm.gain ? ", then a norm" : "");
+  if (d->embedding_scale != 1.0f) cli_print(", times %g", (double)d->embedding_scale);
+  cli_print("\n");
+  print_block(t);
+  print_ends(t);
+  print_sizes(model, source, need);
+}
+
+/* --- A model in JSON ------------------------------------------------------------ */
+
+static json_t *json_position(const hr_transformer *t) {
+  const hr_description *d = &t->description;
+  json_t *p = json_pack("{s:s}", "kind", position_names[d->position]);
+  if (d->position == HR_POSITION_LEARNED)
+    json_object_set_new(p, "rows", json_integer((json_int_t)t->position_rows));
+  if (d->position == HR_POSITION_ROPE) {
+    json_object_set_new(p, "base", json_real(d->rope_base));
+    json_object_set_new(p, "width", json_integer(d->rope_width));
+    json_object_set_new(p, "pairs",
+                        json_string(d->rope_pairing == HR_ROPE_PAIRS ? "interleaved" : "halves"));
+  }
+  return p;
+}
+
+static json_t *json_block(const hr_transformer *t) {
+  const hr_description *d = &t->description;
+  return json_pack(
+      "{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:{s:s, s:s, s:f}, s:o, s:s, s:o, s:s, s:b, s:b, "
+      "s:b, s:b}",
+      "layers", d->layers, "width", d->width, "heads", d->heads, "kv_heads", d->kv_heads,
+      "head_width", d->head_width, "ffn_width", d->ffn_width, "vocabulary", d->vocab,
+      "trained_context", d->context, "norm", "kind", norm_kinds[d->norm], "place",
+      place_names[d->norm_place], "eps", (double)d->norm_eps, "position", json_position(t), "mask",
+      d->mask == HR_MASK_CAUSAL ? "causal" : "full", "window", json_known(d->window), "activation",
+      activation_names[d->activation], "gated", d->gated, "parallel", d->parallel, "final_norm",
+      t->final_norm.gain != NULL, "head_tied", head_is_tied(t));
+}
+
+static json_t *json_model(const hr_model *model, const hr_source *source, const memory *need) {
+  const hr_transformer *t = &model->loaded.transformer;
+  json_t *tensors = json_object(), *matrices = json_object();
+  type_count types[HR_FORMAT_COUNT];
+  size_t panels[HR_PANEL_TYPES];
+  count_types(source, types);
+  count_panels(t, panels);
+  for (int i = 0; i < HR_FORMAT_COUNT; i++)
+    if (types[i].tensors)
+      json_object_set_new(tensors, hr_format_get((hr_format)i)->name,
+                          json_pack("{s:I, s:I}", "tensors", (json_int_t)types[i].tensors, "bytes",
+                                    (json_int_t)types[i].bytes));
+  for (int i = 0; i < HR_PANEL_TYPES; i++)
+    if (panels[i])
+      json_object_set_new(matrices, panel_names[i], json_integer((json_int_t)panels[i]));
+  return json_pack("{s:o, s:s, s:s, s:o, s:o, s:I, s:o, s:o, s:{s:I, s:I, s:s, s:I, s:I, s:i}}",
+                   "path", cli_json_text(model->path, strlen(model->path)), "format",
+                   hr_source_get_kind(source) == HR_SOURCE_GGUF ? "gguf" : "safetensors", "family",
+                   t->description.family, "block", json_block(t), "tokenizer",
+                   model->tokenizer ? json_string(tokenizer_names[model->vocab_kind]) : json_null(),
+                   "parameters", (json_int_t)model->loaded.parameters, "tensors", tensors,
+                   "matrices", matrices, "memory", "context", (json_int_t)need->context,
+                   "cache_bytes", (json_int_t)need->cache, "cache", need->half ? "f16" : "f32",
+                   "weights_bytes", (json_int_t)model->loaded.weight_bytes, "work_bytes",
+                   (json_int_t)need->work, "threads", need->threads);
+}
+
+/* --- From start to end ----------------------------------------------------------- */
+
+static hr_source *open_source(const char *name, hr_error *err) {
+  if (!name || strcmp(name, CLI_BUILTIN) == 0)
+    return hr_source_open_memory(cli_builtin_data(), cli_builtin_bytes(), CLI_BUILTIN, err);
+  return hr_source_open(name, err);
+}
+
+/* The source escapes strings in values; keys come as the file has them. */
+static void print_value(void *data, const char *key, const char *type, const char *value) {
+  (void)data;
+  cli_print("  ");
+  for (; *key; key++) cli_print("%c", (unsigned char)*key < 0x20 || *key == 0x7f ? '?' : *key);
+  cli_print(" (%s) = %s\n", type, value);
+}
+
+/* Adds the model to the document, or prints it when there is none. */
+static int show_model(const settings *s, const char *name, const machine *m, json_t *document) {
+  int status = HR_OK;
+  hr_error err;
+  hr_model *model = cli_open_model(&s->common, name, false, &status);
+  if (!model) return status;
+  hr_source *source = open_source(name, &err);
+  if (source) {
+    memory need = memory_needed(&s->common, model, m->placement.seats);
+    if (document)
+      json_object_set_new(document, "model", json_model(model, source, &need));
+    else
+      print_model(model, source, &need);
+    if (!document && s->common.verbose) {
+      cli_print("values\n");
+      hr_source_visit_values(source, print_value, NULL);
+    }
+  } else {
+    status = cli_fail_error(NULL, &err);
+  }
+  hr_source_close(source);
+  hr_model_free(model);
+  return status;
+}
+
+static int check_isa(const cli_common *common) {
+  hr_kernels table;
+  uint32_t bits = hr_cpu_features();
+  if (hr_kernels_select(&table, bits, common->isa)) return HR_OK;
+  char names[128];
+  hr_kernels_available(bits, names, sizeof names);
+  return cli_fail(HR_ERROR_USAGE,
+                  "%s: kernel tier '%.40s' is not known or this CPU lacks it, expected one of: %s",
+                  common->isa_from, common->isa, names);
+}
+
+static int show(const settings *s, const machine *m) {
+  const cli_texts *p = &s->common.positional;
+  json_t *document = s->json ? json_object() : NULL;
+  int status = check_isa(&s->common);
+  if (status == HR_OK && (p->count || !s->cpu))
+    status = show_model(s, p->count ? p->item[0] : NULL, m, document);
+  if (status == HR_OK && s->cpu) {
+    if (!document && p->count) cli_print("\n");
+    if (document)
+      json_object_set_new(document, "cpu", json_machine(m, s->common.isa));
+    else
+      print_machine(m, s->common.isa);
+  }
+  if (document && status == HR_OK) return cli_print_json(document);
+  json_decref(document);
+  return status;
+}
+
+static int info_command(const cli_command *command, int argc, char **argv) {
+  settings s = {0};
+  int status;
+  if (!cli_start(command, argc, argv, &s, &status)) return status;
+  if (s.common.positional.count > 1)
+    return cli_fail(HR_ERROR_USAGE, "%.80s: unexpected, expected one model at most",
+                    s.common.positional.item[1]);
+  hr_error err = {.status = HR_ERROR_MEMORY, .message = "memory: not enough of it"};
+  machine *m = machine_create(&s.common, &err);
+  if (!m) return cli_fail_error(NULL, &err);
+  status = show(&s, m);
+  machine_free(m);
+  return status;
+}
+
+const cli_command cli_info_command = {
+    .name = "info",
+    .arguments = "[MODEL] [--cpu] [options]",
+    .summary = "describe a model, or the machine",
+    .details =
+        "A model is described act by act, with the memory it needs for a context (--ctx); -v adds\n"
+        "the values of its file. --cpu tells cores, limits and the one that decides the number of\n"
+        "threads, features and the kernel in each slot.",
+    .options = options,
+    .option_count = sizeof options / sizeof *options,
+    .run = info_command,
+};

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT
+ * Ctrl-C, time, and progress on a terminal. */
+#ifndef HR_CLI_INTERRUPT_H
+#define HR_CLI_INTERRUPT_H
+
+#include <stdbool.h>
+
+/* From now on the first SIGINT only sets a flag; the second one kills. */
+void cli_catch_interrupt(void);
+bool cli_interrupted(void);
+
+/* Seconds of a clock that only goes forward. */
+double cli_now(void);
+
+/* An hr_progress_fn: stops at an interrupt and, where stderr is a terminal and
+ * the work takes a while, shows the percentage. data is a cli_progress or NULL. */
+typedef struct cli_progress {
+  const char *what;
+  double start, shown;
+} cli_progress;
+bool cli_report_progress(void *data, double done);
+/* Wipes what was shown. */
+void cli_end_progress(cli_progress *progress);
+
+#endif
