@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT
+ * Attention, for the tier whose file includes this and says KERNEL(slot), and
+ * its tile: ROWS (up to 12) queries together, ACCUMULATORS registers of sixteen
+ * lanes. Arithmetic: kernels/kernels.h. */
+#include <string.h>
+
+#include "kernels/avx2/elementary.h"
+
+typedef enum cache_type { CACHE_F32, CACHE_F16 } cache_type;
+
+HR_INLINE lanes cached16(cache_type type, const void *cache, size_t at) {
+  if (type == CACHE_F32) return lanes_load((const float *)cache + at);
+  return lanes_load_half((const uint16_t *)cache + at);
+}
+
+/* Queries that are worked on together, what each sees of the block, counted
+ * from the block's start, and what they all see. */
+typedef struct group {
+  size_t count, base, padded;
+  const hr_query *query[ROWS];
+  size_t first[ROWS], end[ROWS];
+  size_t first_any, end_any, first_all, end_all;
+  _Alignas(64) float s[ROWS][HR_KEY_BLOCK];
+} group;
+
+/* How many panels side by side use the accumulators best. */
+HR_INLINE size_t side_by_side(size_t rows) {
+  return rows * 4 <= ACCUMULATORS ? 4 : rows * 2 <= ACCUMULATORS ? 2 : 1;
+}
+
+/* Scores of the keys of some panels, j .. j + 16 * panels - 1. */
+HR_INLINE void score_tile(const hr_attend *a, cache_type type, size_t panels, size_t rows, group *g,
+                          size_t j) {
+  lanes c[ROWS][4];
+  const float *q[ROWS];
+  HR_UNROLL for (size_t r = 0; r < rows; r++) {
+    q[r] = g->query[r]->q;
+    HR_UNROLL for (size_t p = 0; p < panels; p++) c[r][p] = lanes_set(0.0f);
+  }
+  for (size_t i = 0; i < a->width; i++) {
+    lanes k[4];
+    HR_UNROLL for (size_t p = 0; p < panels; p++)
+      k[p] = cached16(type, a->keys, (g->base + j + p * 16) * a->width + i * 16);
+    HR_UNROLL for (size_t r = 0; r < rows; r++) {
+      lanes v = lanes_spread(q[r] + i);
+      HR_UNROLL for (size_t p = 0; p < panels; p++) c[r][p] = lanes_fma(v, k[p], c[r][p]);
+    }
+  }
+  HR_UNROLL for (size_t r = 0; r < rows; r++)
+    HR_UNROLL for (size_t p = 0; p < panels; p++) lanes_store(g->s[r] + j + p * 16, c[r][p]);
+}
+
+/* Every panel with a key that some query sees; what lies outside a query's
+ * range is computed and never read. */
+HR_INLINE void scores(const hr_attend *a, cache_type type, size_t rows, group *g) {
+  size_t j = g->first_any / 16 * 16, most = side_by_side(rows);
+  if (most >= 4)
+    for (; j + 48 < g->end_any; j += 64) score_tile(a, type, 4, rows, g, j);
+  if (most >= 2)
+    for (; j + 16 < g->end_any; j += 32) score_tile(a, type, 2, rows, g, j);
+  for (; j < g->end_any; j += 16) score_tile(a, type, 1, rows, g, j);
+}
+
+/* Adds p_j * v_j of the keys begin .. end - 1 to some sixteens of the outputs. */
+HR_INLINE void value_tile(const hr_attend *a, cache_type type, size_t parts, size_t rows,
+                          const hr_query *const *query, const float *s, const group *g,
+                          size_t begin, size_t end, size_t i) {
+  lanes c[ROWS][4];
+  HR_UNROLL for (size_t r = 0; r < rows; r++)
+    HR_UNROLL for (size_t p = 0; p < parts; p++) c[r][p] = lanes_load(query[r]->out + i + p * 16);
+  for (size_t j = begin; j < end; j++) {
+    lanes v[4];
+    HR_UNROLL for (size_t p = 0; p < parts; p++)
+      v[p] = cached16(type, a->values, (g->base + j) * g->padded + i + p * 16);
+    HR_UNROLL for (size_t r = 0; r < rows; r++) {
+      lanes weight = lanes_spread(s + r * HR_KEY_BLOCK + j);
+      HR_UNROLL for (size_t p = 0; p < parts; p++) c[r][p] = lanes_fma(weight, v[p], c[r][p]);
+    }
+  }
+  HR_UNROLL for (size_t r = 0; r < rows; r++)
+    HR_UNROLL for (size_t p = 0; p < parts; p++) lanes_store(query[r]->out + i + p * 16, c[r][p]);
+}
+
+/* The same for the whole width. */
+HR_INLINE void values(const hr_attend *a, cache_type type, size_t rows,
+                      const hr_query *const *query, const float *s, const group *g, size_t begin,
+                      size_t end) {
+  size_t i = 0, most = side_by_side(rows);
+  if (begin >= end) return;
+  if (most >= 4)
+    for (; i + 64 <= g->padded; i += 64) value_tile(a, type, 4, rows, query, s, g, begin, end, i);
+  if (most >= 2)
+    for (; i + 32 <= g->padded; i += 32) value_tile(a, type, 2, rows, query, s, g, begin, end, i);
+  for (; i < g->padded; i += 16) value_tile(a, type, 1, rows, query, s, g, begin, end, i);
+}
+
+/* The visible keys of a query ascend: first those that not all queries of the
+ * group see, then the common ones, then the rest. */
+HR_INLINE void all_values(const hr_attend *a, cache_type type, size_t rows, group *g) {
+  bool common = g->first_all < g->end_all;
+  for (size_t r = 0; r < rows; r++) {
+    memset(g->query[r]->out, 0, g->padded * sizeof(float));
+    values(a, type, 1, &g->query[r], g->s[r], g, g->first[r], common ? g->first_all : g->end[r]);
+  }
+  if (!common) return;
+  values(a, type, rows, g->query, g->s[0], g, g->first_all, g->end_all);
+  for (size_t r = 0; r < rows; r++)
+    values(a, type, 1, &g->query[r], g->s[r], g, g->end_all, g->end[r]);
+}
+
+/* |position - j| of sixteen keys from j on. */
+HR_INLINE lanes distances(int32_t position, size_t j) {
+  const int32_t near = 1 << 30;
+  if (position > -near && position < near && j < (size_t)near)
+    return lanes_of_ints(ints_abs(ints_sub(ints_set(position - (int32_t)j), ints_count())));
+  float d[16];
+  for (size_t lane = 0; lane < 16; lane++) {
+    int64_t distance = (int64_t)position - (int64_t)(j + lane);
+    d[lane] = (float)(distance < 0 ? -distance : distance);
+  }
+  return lanes_load(d);
+}
+
+/* Cap and ALiBi. */
+HR_INLINE void bend_scores(const hr_attend *a, const hr_query *query, size_t base, size_t first,
+                           size_t end, float *s) {
+  lanes cap = lanes_set(a->cap), slope = lanes_set(query->slope);
+  for (size_t j = first / 16 * 16; j < end; j += 16) {
+    lanes t = lanes_load(s + j);
+    if (a->cap != 0.0f) t = lanes_mul(cap, lanes_tanh(lanes_div(t, cap)));
+    lanes_store(s + j, lanes_fnma(slope, distances(query->position, base + j), t));
+  }
+}
+
+/* From scores to p_j, their sum and their maximum. A lane of the sum is never
+ * -0, so that adding the +0 of a key outside the range leaves it as it is. */
+HR_INLINE void soften(const hr_query *query, size_t first, size_t end, float *s) {
+  lanes none = lanes_set(-__builtin_inff()), m = none, sum = lanes_set(0.0f);
+  size_t begin = first / 16 * 16;
+  for (size_t j = begin; j < end; j += 16)
+    m = lanes_max(lanes_select(mask_between(first, end, j), lanes_load(s + j), none), m);
+  float largest = lanes_fold_max(m);
+  m = lanes_set(largest);
+  for (size_t j = begin; j < end; j += 16) {
+    lanes e = lanes_exp(lanes_sub(lanes_load(s + j), m));
+    lanes_store(s + j, e);
+    sum = lanes_add(sum, lanes_keep(mask_between(first, end, j), e));
+  }
+  *query->max = largest;
+  *query->sum = lanes_fold_add(sum);
+}
+
+HR_INLINE void attend_tile(const hr_attend *a, cache_type type, size_t rows, group *g) {
+  scores(a, type, rows, g);
+  for (size_t r = 0; r < rows; r++) {
+    if (a->cap != 0.0f || g->query[r]->slope != 0.0f)
+      bend_scores(a, g->query[r], g->base, g->first[r], g->end[r], g->s[r]);
+    soften(g->query[r], g->first[r], g->end[r], g->s[r]);
+  }
+  all_values(a, type, rows, g);
+}
+
+/* Adds a query to the group, or gives it the results of one that sees nothing. */
+HR_INLINE void group_add(group *g, const hr_query *query) {
+  size_t first = query->first > g->base ? query->first - g->base : 0;
+  size_t end = query->end > g->base ? query->end - g->base : 0;
+  if (end > HR_KEY_BLOCK) end = HR_KEY_BLOCK;
+  if (first >= end) {
+    memset(query->out, 0, g->padded * sizeof(float));
+    *query->max = -__builtin_inff();
+    *query->sum = 0.0f;
+    return;
+  }
+  size_t r = g->count++;
+  g->query[r] = query;
+  g->first[r] = first;
+  g->end[r] = end;
+  if (r == 0 || first < g->first_any) g->first_any = first;
+  if (r == 0 || first > g->first_all) g->first_all = first;
+  if (r == 0 || end > g->end_any) g->end_any = end;
+  if (r == 0 || end < g->end_all) g->end_all = end;
+}
+
+HR_INLINE void attend(const hr_attend *a, cache_type type) {
+  group g;
+  g.base = (size_t)a->block * HR_KEY_BLOCK;
+  g.padded = hr_round_up(a->width, 16);
+  for (size_t i = 0, n; i < a->count; i += n) {
+    n = tile_rows(a->count - i, ROWS);
+    g.count = 0;
+    for (size_t r = 0; r < n; r++) group_add(&g, &a->queries[i + r]);
+    switch (g.count) {
+#define ROWS_CASE(rows) \
+  case rows: attend_tile(a, type, rows <= ROWS ? rows : ROWS, &g); break;
+      ROWS_CASE(1)
+      ROWS_CASE(2)
+      ROWS_CASE(3)
+      ROWS_CASE(4)
+      ROWS_CASE(5)
+      ROWS_CASE(6)
+#if ROWS > 6
+      ROWS_CASE(7)
+      ROWS_CASE(8)
+      ROWS_CASE(9)
+      ROWS_CASE(10)
+      ROWS_CASE(11)
+      ROWS_CASE(12)
+#endif
+#undef ROWS_CASE
+      default: break; /* no query sees the block */
+    }
+  }
+}
+
+void KERNEL(attend_f32)(const hr_attend *a) { attend(a, CACHE_F32); }
+void KERNEL(attend_f16)(const hr_attend *a) { attend(a, CACHE_F16); }
+
+void KERNEL(attend_merge)(float *m, float *l, float *o, float bm, float bl, const float *bo,
+                          size_t n) {
+  float larger = bm > *m ? bm : *m;
+  float a = hr_exp(*m - larger), b = hr_exp(bm - larger);
+  lanes by_a = lanes_set(a), by_b = lanes_set(b);
+  *m = larger;
+  *l = hr_fmaf(bl, b, *l * a);
+  for (size_t i = 0; i < n; i += 16)
+    lanes_store(o + i, lanes_fma(lanes_load(bo + i), by_b, lanes_mul(lanes_load(o + i), by_a)));
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT
+ * Products with fp32, fp16 and bf16 panels, for the tier whose file includes
+ * this and says KERNEL(slot), and the tile: PANELS x ROWS (up to 12) accumulators that,
+ * with PANELS weights and an activation, fill its registers. */
+#include "kernels/avx2/product.h"
+
+HR_INLINE lanes widen16(hr_panel_type type, const char *panel, size_t k) {
+  if (type == HR_PANEL_F32) return lanes_load((const float *)(const void *)panel + k * 16);
+  const uint16_t *h = (const uint16_t *)(const void *)panel + k * 16;
+  return type == HR_PANEL_F16 ? lanes_load_half(h) : lanes_load_brain(h);
+}
+
+/* The chains of one chunk, for a tile whose size the compiler knows, added to sum. */
+HR_INLINE void float_chunk(hr_panel_type type, size_t panels, size_t rows, const char *panel,
+                           size_t panel_bytes, const float *const *x, size_t begin, size_t end,
+                           float *sum) {
+  lanes c[12][4];
+  HR_UNROLL for (size_t r = 0; r < rows; r++)
+    HR_UNROLL for (size_t p = 0; p < panels; p++) c[r][p] = lanes_set(0.0f);
+  for (size_t k = begin; k < end; k++) {
+    lanes w[4];
+    HR_UNROLL for (size_t p = 0; p < panels; p++) w[p] = widen16(type, panel + p * panel_bytes, k);
+    HR_UNROLL for (size_t r = 0; r < rows; r++) {
+      lanes v = lanes_spread(x[r] + k);
+      HR_UNROLL for (size_t p = 0; p < panels; p++) c[r][p] = lanes_fma(w[p], v, c[r][p]);
+    }
+  }
+  HR_UNROLL for (size_t r = 0; r < rows; r++)
+    HR_UNROLL for (size_t p = 0; p < panels; p++) {
+      float *s = sum + (r * panels + p) * 16;
+      lanes_store(s, lanes_add(lanes_load(s), c[r][p]));
+    }
+}
+
+HR_INLINE void float_tile(const hr_product *p, hr_panel_type type, size_t panels, size_t rows,
+                          size_t first, size_t row) {
+  const char *panel = product_panel(p, type, first);
+  size_t panel_bytes = hr_panel_bytes(type, p->k);
+  const float *x[12];
+  _Alignas(64) float sum[12 * 4 * 16];
+  for (size_t r = 0; r < rows; r++) x[r] = (const float *)(const void *)product_row(p, row + r);
+  /* -0 leaves what is added to it as it is. */
+  for (size_t i = 0; i < rows * panels; i++) lanes_store(sum + i * 16, lanes_set(-0.0f));
+  for (size_t begin = 0; begin < p->k; begin += HR_CHAIN) {
+    size_t end = p->k - begin < HR_CHAIN ? p->k : begin + HR_CHAIN;
+    float_chunk(type, panels, rows, panel, panel_bytes, x, begin, end, sum);
+  }
+  for (size_t r = 0; r < rows; r++)
+    for (size_t i = 0; i < panels; i++)
+      product_finish(p, first + i * 16, row + r, lanes_load(sum + (r * panels + i) * 16));
+}
+
+/* All rows of `panels` panels from output first on. */
+HR_INLINE void float_rows(const hr_product *p, hr_panel_type type, size_t panels, size_t first) {
+  for (size_t row = 0, rows; row < p->rows; row += rows) {
+    rows = tile_rows(p->rows - row, ROWS);
+    switch (rows) {
+#define ROWS_CASE(n) \
+  case n: float_tile(p, type, panels, n <= ROWS ? n : ROWS, first, row); break;
+      ROWS_CASE(1)
+      ROWS_CASE(2)
+      ROWS_CASE(3)
+      ROWS_CASE(4)
+      ROWS_CASE(5)
+      ROWS_CASE(6)
+#if ROWS > 6
+      ROWS_CASE(7)
+      ROWS_CASE(8)
+      ROWS_CASE(9)
+      ROWS_CASE(10)
+      ROWS_CASE(11)
+      ROWS_CASE(12)
+#endif
+#undef ROWS_CASE
+      default: __builtin_unreachable();
+    }
+  }
+}
+
+HR_INLINE void product_many(const hr_product *p, hr_panel_type type) {
+  size_t panels = product_panels(p), i = 0;
+  for (; i + PANELS <= panels; i += PANELS) float_rows(p, type, PANELS, i * 16);
+  for (; i < panels; i++) float_rows(p, type, 1, i * 16);
+}
+
+/* One row: panels side by side are as many streams for the memory and as many
+ * chains for the fma units. */
+HR_INLINE void product_one(const hr_product *p, hr_panel_type type) {
+  size_t panels = product_panels(p), i = 0;
+  for (; i + 4 <= panels; i += 4) float_tile(p, type, 4, 1, i * 16, 0);
+  if (i + 2 <= panels) {
+    float_tile(p, type, 2, 1, i * 16, 0);
+    i += 2;
+  }
+  if (i < panels) float_tile(p, type, 1, 1, i * 16, 0);
+}
+
+void KERNEL(product_f32)(const hr_product *p) { product_many(p, HR_PANEL_F32); }
+void KERNEL(product_f16)(const hr_product *p) { product_many(p, HR_PANEL_F16); }
+void KERNEL(product_bf16)(const hr_product *p) { product_many(p, HR_PANEL_BF16); }
+void KERNEL(product_one_f32)(const hr_product *p) { product_one(p, HR_PANEL_F32); }
+void KERNEL(product_one_f16)(const hr_product *p) { product_one(p, HR_PANEL_F16); }
+void KERNEL(product_one_bf16)(const hr_product *p) { product_one(p, HR_PANEL_BF16); }

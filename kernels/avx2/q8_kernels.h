@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT
+ * Products with q8 panels, for the tier whose file includes this. It says
+ * KERNEL(slot), the tile, PANELS x ROWS (up to 6), and how 16 x 4 weights meet 4 activations:
+ *   weights           a group in the form that its multiply wants
+ *   weights_load(at)  makes it of 64 bytes
+ *   q8_dot(s, w, x)   s + the products of each lane's four
+ *   q8_first(offset, w, x)   the same for the first group of a block
+ */
+#include <string.h>
+
+#include "kernels/avx2/product.h"
+
+enum { GROUP_BYTES = HR_PANEL_ROWS * HR_Q8_GROUP, GROUPS = HR_Q8_BLOCK / HR_Q8_GROUP };
+
+/* The sum of one block joins the chain: fma((float)s, ws * xs, sum). */
+HR_INLINE lanes q8_scale(ints s, lanes ws, lanes xs, lanes sum) {
+  return lanes_fma(lanes_of_ints(s), lanes_mul(ws, xs), sum);
+}
+
+HR_INLINE lanes q8_weight_scales(const char *panel, size_t b) {
+  return lanes_load_half((const uint16_t *)(const void *)(panel + hr_q8_scales_at(b)));
+}
+
+/* Where a row's values, scales and offsets for block b are. */
+HR_INLINE const int8_t *q8_values(const char *x, size_t b) {
+  return (const int8_t *)x + b * HR_Q8_BLOCK;
+}
+HR_INLINE const float *q8_scales(const char *x, size_t blocks, size_t b) {
+  return (const float *)(const void *)(x + blocks * HR_Q8_BLOCK) + b;
+}
+HR_INLINE int32_t q8_offset(const char *x, size_t blocks, size_t b) {
+  return ((const int32_t *)(const void *)(x + blocks * (HR_Q8_BLOCK + 4)))[b];
+}
+
+/* The exact sums of one block, for a tile whose size the compiler knows. */
+HR_INLINE void q8_block(size_t panels, size_t rows, const char *panel, size_t panel_bytes,
+                        const char *const *x, size_t k, size_t b, ints s[ROWS][4]) {
+  size_t blocks = hr_q8_blocks(k);
+  HR_UNROLL for (size_t g = 0; g < GROUPS; g++) {
+    weights w[4];
+    HR_UNROLL for (size_t p = 0; p < panels; p++)
+      w[p] = weights_load(panel + p * panel_bytes + hr_q8_weights_at(b) + g * GROUP_BYTES);
+    HR_UNROLL for (size_t r = 0; r < rows; r++) {
+      ints v = ints_spread(q8_values(x[r], b) + g * HR_Q8_GROUP);
+      HR_UNROLL for (size_t p = 0; p < panels; p++)
+        s[r][p] = g ? q8_dot(s[r][p], w[p], v) : q8_first(q8_offset(x[r], blocks, b), w[p], v);
+    }
+  }
+}
+
+/* Blocks of a chunk: their weights stay in the first cache while all rows of a
+ * row block pass by; the sums wait in memory meanwhile, ROW_BLOCK rows at a
+ * time and not more than ACTIVATION_BYTES of activations, which stay in the
+ * second cache. */
+enum { CHUNK = 20, ROW_BLOCK = 128, ACTIVATION_BYTES = 512 << 10 };
+
+/* A chunk of some panels, and the lines of the next chunk to fetch meanwhile. */
+typedef struct q8_chunk {
+  const char *panel;
+  size_t panel_bytes, begin, end; /* blocks */
+  const char *ahead;
+  size_t ahead_lines; /* of each panel, at each block of each tile */
+} q8_chunk;
+
+HR_INLINE void q8_fetch(q8_chunk *c, size_t panels) {
+  for (size_t i = 0; i < c->ahead_lines; i++, c->ahead += 64)
+    HR_UNROLL for (size_t p = 0; p < panels; p++)
+      _mm_prefetch(c->ahead + p * c->panel_bytes, _MM_HINT_T1);
+}
+
+/* Adds a chunk to the sums of some rows, sum[row][panel][16]. */
+HR_INLINE void q8_tile(const hr_product *p, q8_chunk *c, size_t panels, size_t rows, size_t row,
+                       float *sums) {
+  const char *x[ROWS];
+  size_t blocks = hr_q8_blocks(p->k);
+  lanes sum[ROWS][4];
+  HR_UNROLL for (size_t r = 0; r < rows; r++) {
+    x[r] = product_row(p, row + r);
+    HR_UNROLL for (size_t i = 0; i < panels; i++) sum[r][i] = lanes_load(sums + (r * panels + i) * 16);
+  }
+  for (size_t b = c->begin; b < c->end; b++) {
+    ints s[ROWS][4];
+    q8_fetch(c, panels);
+    q8_block(panels, rows, c->panel, c->panel_bytes, x, p->k, b, s);
+    lanes ws[4];
+    HR_UNROLL for (size_t i = 0; i < panels; i++)
+      ws[i] = q8_weight_scales(c->panel + i * c->panel_bytes, b);
+    HR_UNROLL for (size_t r = 0; r < rows; r++) {
+      lanes xs = lanes_spread(q8_scales(x[r], blocks, b));
+      HR_UNROLL for (size_t i = 0; i < panels; i++)
+        sum[r][i] = q8_scale(s[r][i], ws[i], xs, sum[r][i]);
+    }
+  }
+  HR_UNROLL for (size_t r = 0; r < rows; r++)
+    HR_UNROLL for (size_t i = 0; i < panels; i++) lanes_store(sums + (r * panels + i) * 16, sum[r][i]);
+}
+
+/* All rows of a row block against one chunk. */
+HR_INLINE void q8_rows(const hr_product *p, q8_chunk *c, size_t panels, size_t row, size_t count,
+                       float *sums) {
+  for (size_t end = row + count, rows; row < end; row += rows, sums += rows * panels * 16) {
+    rows = tile_rows(end - row, ROWS);
+    switch (rows) {
+#define ROWS_CASE(n) \
+  case n: q8_tile(p, c, panels, n <= ROWS ? n : ROWS, row, sums); break;
+      ROWS_CASE(1)
+      ROWS_CASE(2)
+      ROWS_CASE(3)
+      ROWS_CASE(4)
+      ROWS_CASE(5)
+      ROWS_CASE(6)
+#undef ROWS_CASE
+      default: __builtin_unreachable();
+    }
+  }
+}
+
+/* Where the chunk after this one begins: in the same panels or in the next. */
+HR_INLINE const char *q8_next_chunk(const hr_product *p, const q8_chunk *c, size_t panels) {
+  if (c->end < hr_q8_blocks(p->k)) return c->panel + hr_q8_scales_at(c->end);
+  const char *next = c->panel + panels * c->panel_bytes;
+  size_t all = (p->n + HR_PANEL_ROWS - 1) / HR_PANEL_ROWS;
+  return next < (const char *)p->panels + all * c->panel_bytes ? next : c->panel;
+}
+
+/* `panels` panels from output first on, for the rows of a row block. */
+HR_INLINE void q8_panels(const hr_product *p, size_t panels, size_t first, size_t row,
+                         size_t count) {
+  _Alignas(64) float sums[ROW_BLOCK * PANELS * 16];
+  size_t blocks = hr_q8_blocks(p->k), tiles = (count + ROWS - 1) / ROWS;
+  q8_chunk c = {.panel = product_panel(p, HR_PANEL_Q8, first),
+                .panel_bytes = hr_panel_bytes(HR_PANEL_Q8, p->k),
+                .ahead_lines = 8 / tiles + 1};
+  memset(sums, 0, count * panels * 16 * sizeof *sums);
+  for (; c.begin < blocks; c.begin = c.end) {
+    c.end = c.begin + tile_rows(blocks - c.begin, CHUNK);
+    c.ahead = q8_next_chunk(p, &c, panels);
+    q8_rows(p, &c, panels, row, count, sums);
+  }
+  for (size_t r = 0; r < count; r++)
+    HR_UNROLL for (size_t i = 0; i < panels; i++)
+      product_finish(p, first + i * 16, row + r, lanes_load(sums + (r * panels + i) * 16));
+}
+
+HR_INLINE size_t q8_row_block(const hr_product *p) {
+  size_t rows = ACTIVATION_BYTES / hr_q8_row_bytes(p->k) / ROWS * ROWS;
+  return rows < 4 * ROWS ? 4 * ROWS : rows < ROW_BLOCK ? rows : ROW_BLOCK / ROWS * ROWS;
+}
+
+void KERNEL(product_q8)(const hr_product *p) {
+  size_t panels = product_panels(p), most = q8_row_block(p);
+  for (size_t row = 0, count; row < p->rows; row += count) {
+    count = tile_rows(p->rows - row, most);
+    size_t i = 0;
+    for (; i + PANELS <= panels; i += PANELS) q8_panels(p, PANELS, i * 16, row, count);
+    for (; i < panels; i++) q8_panels(p, 1, i * 16, row, count);
+  }
+}
+
+/* One row: panels side by side are as many streams for the memory. */
+HR_INLINE void q8_one(const hr_product *p, size_t panels, size_t first) {
+  const char *panel = product_panel(p, HR_PANEL_Q8, first), *x = p->x;
+  size_t panel_bytes = hr_panel_bytes(HR_PANEL_Q8, p->k), blocks = hr_q8_blocks(p->k);
+  lanes sum[4];
+  HR_UNROLL for (size_t i = 0; i < panels; i++) sum[i] = lanes_set(0.0f);
+  for (size_t b = 0; b < blocks; b++) {
+    lanes xs = lanes_spread(q8_scales(x, blocks, b));
+    HR_UNROLL for (size_t i = 0; i < panels; i++) {
+      const char *at = panel + i * panel_bytes;
+      ints s[ROWS][4];
+      q8_block(1, 1, at, 0, &x, p->k, b, s);
+      sum[i] = q8_scale(s[0][0], q8_weight_scales(at, b), xs, sum[i]);
+    }
+  }
+  HR_UNROLL for (size_t i = 0; i < panels; i++) product_finish(p, first + i * 16, 0, sum[i]);
+}
+
+void KERNEL(product_one_q8)(const hr_product *p) {
+  size_t panels = product_panels(p), i = 0;
+  for (; i + 4 <= panels; i += 4) q8_one(p, 4, i * 16);
+  for (; i < panels; i++) q8_one(p, 1, i * 16);
+}

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: MIT
+ * Attention over a block of keys, the merging of blocks, stores to the cache
+ * and rotary positions. */
+#include <string.h>
+
+#include "tests/kernels/harness.h"
+
+static const uint32_t widths[] = {1, 2, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 80, 96, 100, 127, 128, 129, 130};
+static const size_t counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17, 24, 25, 29};
+enum { WIDTHS = sizeof widths / sizeof *widths, COUNTS = sizeof counts / sizeof *counts };
+enum { MOST_QUERIES = 32 };
+
+/* A cache of one head, queries over it and room for their results. */
+typedef struct scene {
+  hr_attend attend;
+  uint32_t positions;
+  hr_buffer keys, values, q, out, scalars;
+  hr_query queries[MOST_QUERIES];
+} scene;
+
+/* Ranges of visible keys: the whole cache, causal, a sliding window, any. */
+static void set_ranges(hr_random *random, scene *s, uint32_t filled) {
+  size_t kind = hr_random_below(random, 4);
+  uint32_t start = (uint32_t)hr_random_below(random, filled);
+  for (uint32_t i = 0; i < s->attend.count; i++) {
+    hr_query *q = &s->queries[i];
+    uint32_t reach = start + i + 1 < filled ? start + i + 1 : filled;
+    q->first = 0;
+    q->end = filled;
+    if (kind == 1) q->end = reach;
+    if (kind == 2) {
+      q->end = reach;
+      q->first = reach > 40 ? reach - 40 : 0;
+    }
+    if (kind == 3) {
+      q->first = (uint32_t)hr_random_below(random, filled + 1);
+      q->end = (uint32_t)hr_random_below(random, filled + 1);
+    }
+    q->position = (int32_t)hr_random_below(random, 1000) - (hr_random_below(random, 9) ? 0 : 500);
+    if (hr_random_below(random, 40) == 0) q->position = i & 1 ? INT32_MIN : INT32_MAX;
+  }
+}
+
+static void set_queries(hr_random *random, scene *s) {
+  static const float slopes[] = {0.0f, 0.0f, 0.5f, 0.00390625f, 0.7071f, -0.0f};
+  size_t padded = hr_round_up(s->attend.width, 16);
+  float slope = slopes[hr_random_below(random, 6)];
+  for (size_t i = 0; i < s->attend.count; i++) {
+    hr_query *q = &s->queries[i];
+    q->q = (float *)s->q.data + i * s->attend.width;
+    q->slope = hr_random_below(random, 2) ? slope : slopes[hr_random_below(random, 6)];
+    q->max = (float *)s->scalars.data + i * 2;
+    q->sum = (float *)s->scalars.data + i * 2 + 1;
+    q->out = (float *)s->out.data + i * padded;
+  }
+}
+
+static void fill_cache(hr_random *random, hr_buffer *b, bool half, hr_values values) {
+  if (half)
+    hr_fill_halves(random, b->data, b->bytes / 2, values);
+  else
+    hr_fill_floats(random, b->data, b->bytes / 4, values);
+}
+
+/* What lies past a value's width is zero. */
+static void clear_padding(scene *s, bool half) {
+  size_t width = s->attend.width, padded = hr_round_up(width, 16), size = half ? 2 : 4;
+  for (size_t j = 0; j < s->positions; j++)
+    memset((char *)s->values.data + (j * padded + width) * size, 0, (padded - width) * size);
+}
+
+static void scene_new(scene *s, uint64_t seed, bool half) {
+  static const float caps[] = {0.0f, 0.0f, 0.0f, 30.0f, 2.0f};
+  hr_random random = {seed};
+  hr_values keys = HR_VALUES_PLAIN, values = HR_VALUES_PLAIN, q = HR_VALUES_PLAIN;
+  if (seed % 3 == 0) keys = (hr_values)hr_random_below(&random, HR_VALUES_KINDS);
+  if (seed % 4 == 0) values = (hr_values)hr_random_below(&random, HR_VALUES_KINDS);
+  if (seed % 5 == 0) q = (hr_values)hr_random_below(&random, HR_VALUES_KINDS);
+  uint32_t filled = 1 + (uint32_t)hr_random_below(&random, seed % 7 ? 290 : 600);
+  s->positions = (filled + 15) / 16 * 16;
+  uint32_t width = widths[seed % WIDTHS], padded = (width + 15) / 16 * 16;
+  size_t size = half ? 2 : 4, count = counts[seed % COUNTS];
+  s->attend = (hr_attend){.width = width, .block = (uint32_t)hr_random_below(&random, 1 + (filled - 1) / 256 + 1),
+                          .cap = caps[hr_random_below(&random, 5)], .count = count};
+  if (seed % 6 && s->attend.block * 256 >= filled) s->attend.block = 0;
+  s->keys = hr_buffer_new((size_t)s->positions * width * size, 0);
+  s->values = hr_buffer_new((size_t)s->positions * padded * size, 0);
+  s->q = hr_buffer_new(count * width * 4, 4);
+  s->out = hr_buffer_new(count * padded * 4, 0);
+  s->scalars = hr_buffer_new(count * 2 * 4, 0);
+  fill_cache(&random, &s->keys, half, keys);
+  fill_cache(&random, &s->values, half, values);
+  clear_padding(s, half);
+  hr_fill_floats(&random, s->q.data, count * width, q);
+  hr_buffer_keep(&s->keys);
+  hr_buffer_keep(&s->values);
+  hr_buffer_keep(&s->q);
+  set_ranges(&random, s, filled);
+  set_queries(&random, s);
+  s->attend.keys = s->keys.data;
+  s->attend.values = s->values.data;
+  s->attend.queries = s->queries;
+}
+
+static void scene_free(scene *s) {
+  hr_buffer_free(&s->keys);
+  hr_buffer_free(&s->values);
+  hr_buffer_free(&s->q);
+  hr_buffer_free(&s->out);
+  hr_buffer_free(&s->scalars);
+}
+
+static void check_attend_slot(hr_attend_fn *of_ref, hr_attend_fn *tested, const char *name, bool half,
+                              hr_report *report) {
+  if (of_ref == tested) return;
+  static scene a, b; /* the same scene twice */
+  for (uint64_t seed = 1; seed <= 420; seed++) {
+    scene_new(&a, seed, half);
+    scene_new(&b, seed, half);
+    of_ref(&a.attend);
+    tested(&b.attend);
+    hr_case c = hr_case_new(report, name, seed, "width=%u block=%u count=%zu positions=%u cap=%g",
+                            b.attend.width, b.attend.block, b.attend.count, b.positions,
+                            (double)b.attend.cap);
+    hr_expect_floats(&c, "max and sum", &a.scalars, &b.scalars);
+    hr_expect_floats(&c, "out", &a.out, &b.out);
+    hr_expect_kept(&c, "keys", &b.keys);
+    hr_expect_kept(&c, "values", &b.values);
+    hr_expect_kept(&c, "q", &b.q);
+    scene_free(&a);
+    scene_free(&b);
+  }
+}
+
+static void check_merge(const hr_kernels *ref, const hr_kernels *tested, hr_report *report) {
+  if (ref->attend_merge == tested->attend_merge) return;
+  static const float maxima[] = {0.0f, 1.5f, -3.25f, 90.0f, -90.0f, 3e38f, -3e38f, 1e-30f};
+  for (uint64_t seed = 1; seed <= 400; seed++) {
+    hr_random random = {seed};
+    size_t n = 16 * (1 + seed % 9);
+    float m[3], l[3];
+    for (int i = 0; i < 3; i++) m[i] = maxima[hr_random_below(&random, 8)];
+    if (seed % 5 == 0) m[seed % 2] = -__builtin_inff();
+    if (seed % 7 == 0) m[0] = m[1];
+    if (seed % 11 == 0) m[seed % 2] = __builtin_inff();
+    hr_fill_floats(&random, l, 2, HR_VALUES_PLAIN);
+    m[2] = m[0];
+    l[2] = l[0];
+    hr_buffer expected = hr_buffer_new(n * 4, 4), o = hr_buffer_new(n * 4, 4);
+    hr_buffer block = hr_buffer_new(n * 4, 8);
+    hr_fill_floats(&random, expected.data, n, (hr_values)(seed % HR_VALUES_KINDS));
+    hr_fill_floats(&random, block.data, n, (hr_values)(seed / 6 % HR_VALUES_KINDS));
+    hr_buffer_same(&o, &expected);
+    hr_buffer_keep(&block);
+    ref->attend_merge(&m[0], &l[0], expected.data, m[1], l[1], block.data, n);
+    tested->attend_merge(&m[2], &l[2], o.data, m[1], l[1], block.data, n);
+    hr_case c = hr_case_new(report, tested->name.attend_merge, seed, "n=%zu", n);
+    hr_expect_floats(&c, "o", &expected, &o);
+    hr_expect_kept(&c, "bo", &block);
+    if (memcmp(&m[0], &m[2], 4) != 0 && !(m[0] != m[0] && m[2] != m[2])) hr_case_fail(&c, "m differs");
+    if (memcmp(&l[0], &l[2], 4) != 0 && !(l[0] != l[0] && l[2] != l[2])) hr_case_fail(&c, "l differs");
+    hr_buffer_free(&expected);
+    hr_buffer_free(&o);
+    hr_buffer_free(&block);
+  }
+}
+
+bool hr_check_attention(const hr_kernels *ref, const hr_kernels *tested, hr_report *report) {
+  check_attend_slot(ref->attend_f32, tested->attend_f32, tested->name.attend_f32, false, report);
+  check_attend_slot(ref->attend_f16, tested->attend_f16, tested->name.attend_f16, true, report);
+  check_merge(ref, tested, report);
+  return report->failures == 0;
+}
+
+static void check_store_slot(hr_store_fn *of_ref, hr_store_fn *tested, const char *name, bool half,
+                             hr_report *report) {
+  if (of_ref == tested) return;
+  for (uint64_t seed = 1; seed <= 390; seed++) {
+    hr_random random = {seed};
+    size_t width = 1 + (seed - 1) % 130, padded = hr_round_up(width, 16), room = 48;
+    size_t position = hr_random_below(&random, room), size = half ? 2 : 4;
+    hr_buffer x = hr_buffer_new(width * 4, 4);
+    hr_buffer expected = hr_buffer_new(room * padded * size, 0);
+    hr_buffer cache = hr_buffer_new(expected.bytes, 0);
+    hr_fill_floats(&random, x.data, width, (hr_values)(seed % HR_VALUES_KINDS));
+    hr_buffer_keep(&x);
+    memset(expected.data, 0x11, expected.bytes);
+    hr_buffer_same(&cache, &expected);
+    of_ref(x.data, width, expected.data, position);
+    tested(x.data, width, cache.data, position);
+    hr_case c = hr_case_new(report, name, seed, "width=%zu position=%zu", width, position);
+    if (half)
+      hr_expect_halves(&c, "cache", false, &expected, &cache);
+    else
+      hr_expect_floats(&c, "cache", &expected, &cache);
+    hr_expect_kept(&c, "x", &x);
+    hr_buffer_free(&x);
+    hr_buffer_free(&expected);
+    hr_buffer_free(&cache);
+  }
+}
+
+bool hr_check_store(const hr_kernels *ref, const hr_kernels *tested, hr_report *report) {
+#define SLOT(slot, half) check_store_slot(ref->slot, tested->slot, tested->name.slot, half, report)
+  SLOT(store_key_f32, false);
+  SLOT(store_key_f16, true);
+  SLOT(store_value_f32, false);
+  SLOT(store_value_f16, true);
+#undef SLOT
+  return report->failures == 0;
+}
+
+static void check_rope_slot(hr_rope_fn *of_ref, hr_rope_fn *tested, const char *name,
+                            hr_report *report) {
+  if (of_ref == tested) return;
+  for (uint64_t seed = 1; seed <= 420; seed++) {
+    hr_random random = {seed};
+    size_t half = 1 + (seed - 1) % 70;
+    hr_buffer expected = hr_buffer_new(half * 8, 4), x = hr_buffer_new(half * 8, 4);
+    hr_buffer cosines = hr_buffer_new(half * 4, 4), sines = hr_buffer_new(half * 4, 8);
+    hr_fill_floats(&random, expected.data, half * 2, (hr_values)(seed % HR_VALUES_KINDS));
+    hr_fill_floats(&random, cosines.data, half, HR_VALUES_PLAIN);
+    hr_fill_floats(&random, sines.data, half, seed % 8 ? HR_VALUES_PLAIN : HR_VALUES_TINY);
+    hr_buffer_same(&x, &expected);
+    hr_buffer_keep(&cosines);
+    hr_buffer_keep(&sines);
+    of_ref(expected.data, cosines.data, sines.data, half);
+    tested(x.data, cosines.data, sines.data, half);
+    hr_case c = hr_case_new(report, name, seed, "half=%zu", half);
+    hr_expect_floats(&c, "x", &expected, &x);
+    hr_expect_kept(&c, "cos", &cosines);
+    hr_expect_kept(&c, "sin", &sines);
+    hr_buffer_free(&expected);
+    hr_buffer_free(&x);
+    hr_buffer_free(&cosines);
+    hr_buffer_free(&sines);
+  }
+}
+
+bool hr_check_rope(const hr_kernels *ref, const hr_kernels *tested, hr_report *report) {
+  check_rope_slot(ref->rope_pairs, tested->rope_pairs, tested->name.rope_pairs, report);
+  check_rope_slot(ref->rope_halves, tested->rope_halves, tested->name.rope_halves, report);
+  return report->failures == 0;
+}

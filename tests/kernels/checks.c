@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT
+ * The table of families, and the proof that the checks can fail. */
+#include "tests/kernels/checks.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/select.h"
+
+static const hr_family families[] = {
+    {"product", hr_check_product, hr_bench_product},
+    {"pack", hr_check_pack, hr_bench_pack},
+    {"quantize", hr_check_quantize, hr_bench_quantize},
+    {"norm", hr_check_norm, hr_bench_norm},
+    {"attention", hr_check_attention, hr_bench_attention},
+    {"store", hr_check_store, NULL},
+    {"rope", hr_check_rope, hr_bench_rope},
+    {"activation", hr_check_activation, hr_bench_activation},
+    {"elementary", hr_check_elementary, hr_bench_elementary},
+    {"softmax", hr_check_softmax, hr_bench_softmax},
+    {"arithmetic", hr_check_arithmetic, hr_bench_arithmetic},
+    {"conversion", hr_check_conversion, hr_bench_conversion},
+};
+
+const hr_family *hr_families(size_t *count) {
+  *count = sizeof families / sizeof *families;
+  return families;
+}
+
+/* Kernels with one fault each. They do what the definition does and then break
+ * one thing: the last bit of one number, a byte past the end, an input. */
+static hr_kernels right;
+
+static void flip(void *at) {
+  *(unsigned char *)at ^= 1;
+}
+
+static void wrong_product(const hr_product *p) {
+  right.product_q8(p);
+  if (p->rows == 13) flip(p->y + 12 * p->y_stride + p->n - 1);
+}
+static void wrong_pack(const void *src, size_t stride, size_t rows, size_t k, void *panel) {
+  right.pack_f16(src, stride, rows, k, panel);
+  if (k == 33) flip(panel);
+}
+static void wrong_quantize(const float *x, size_t k, void *row) {
+  right.quantize(x, k, row);
+  if (k == 65) flip((char *)row + 64);
+}
+static void wrong_norm(const float *x, size_t n, const float *gain, float eps, float *y) {
+  right.rms_norm(x, n, gain, eps, y);
+  flip(y + n - 1);
+}
+static void wrong_attend(const hr_attend *a) {
+  right.attend_f16(a);
+  if (a->width == 80) flip(a->queries[a->count - 1].sum);
+}
+static void wrong_store(const float *x, size_t width, void *cache, size_t position) {
+  right.store_value_f16(x, width, cache, position);
+  if (width % 16) ((uint16_t *)cache)[position * hr_round_up(width, 16) + width] = 1;
+}
+static void wrong_rope(float *x, const float *cosines, const float *sines, size_t half) {
+  right.rope_pairs(x, cosines, sines, half);
+  x[2 * half] = 0.0f; /* past the end */
+}
+static void wrong_activation(const float *x, const float *up, float *y, size_t n) {
+  right.silu(x, up, y, n);
+  if (y != x) flip((float *)(uintptr_t)(const void *)x + n - 1);
+}
+static void wrong_map(const float *x, float *y, size_t n) {
+  right.exp(x, y, n);
+  for (size_t i = 0; i < n; i++)
+    if (y[i] == 0.0f) y[i] = -0.0f;
+}
+static void wrong_softmax(float *x, size_t n) {
+  right.softmax(x, n);
+  flip(x);
+}
+static void wrong_add(float *y, const float *x, size_t n) {
+  right.add(y, x, n);
+  if (n == 33) flip(y + 32);
+}
+static void wrong_narrow(const float *x, uint16_t *y, size_t n) {
+  right.narrow_bf16(x, y, n);
+  if (n == 1) y[-1] = 0;
+}
+
+/* The family must fail, and the report must name the variant, a shape and a seed. */
+static void expect_caught(const char *family, const hr_kernels *wrong, const char *variant,
+                          hr_report *report) {
+  for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+    if (strcmp(families[i].name, family) != 0) continue;
+    hr_report inner = {0};
+    bool passed = families[i].check(&right, wrong, &inner);
+    report->cases += inner.cases;
+    char start[64];
+    snprintf(start, sizeof start, "%s: seed ", variant);
+    if (!passed && strncmp(inner.text, start, strlen(start)) == 0 && strchr(inner.text, '=')) continue;
+    report->failures++;
+    size_t used = strlen(report->text);
+    snprintf(report->text + used, sizeof report->text - used, "%s was not caught\n", variant);
+  }
+}
+
+bool hr_check_the_checks(hr_report *report) {
+  hr_kernels_select(&right, 0, NULL);
+#define WRONG(family, slot, function)                                  \
+  do {                                                                 \
+    hr_kernels wrong = right;                                          \
+    wrong.slot = function;                                             \
+    wrong.name.slot = #slot "__wrong";                                 \
+    expect_caught(family, &wrong, wrong.name.slot, report);            \
+  } while (0)
+  WRONG("product", product_q8, wrong_product);
+  WRONG("pack", pack_f16, wrong_pack);
+  WRONG("quantize", quantize, wrong_quantize);
+  WRONG("norm", rms_norm, wrong_norm);
+  WRONG("attention", attend_f16, wrong_attend);
+  WRONG("store", store_value_f16, wrong_store);
+  WRONG("rope", rope_pairs, wrong_rope);
+  WRONG("activation", silu, wrong_activation);
+  WRONG("elementary", exp, wrong_map);
+  WRONG("softmax", softmax, wrong_softmax);
+  WRONG("arithmetic", add, wrong_add);
+  WRONG("conversion", narrow_bf16, wrong_narrow);
+#undef WRONG
+  return report->failures == 0;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ * Checks of kernels against the portable definition. One function a family runs
+ * every slot of the family; the same table of functions serves the test
+ * program, the plain driver that runs under an emulator, and timing. Nothing
+ * here knows an instruction set. */
+#ifndef HR_TESTS_KERNELS_CHECKS_H
+#define HR_TESTS_KERNELS_CHECKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "kernels/kernels.h"
+
+/* What a check found. Each line of text names the variant, the shape and the
+ * seed of one difference; only the first few are kept. */
+typedef struct hr_report {
+  size_t cases;    /* calls compared; 0 when every slot is the definition's own */
+  size_t failures;
+  char text[2048];
+} hr_report;
+
+/* True when every case gave the bits of ref (any NaN equals any other), stayed
+ * inside its outputs and left its inputs alone. Slots that tested shares with
+ * ref are passed over. */
+typedef bool hr_check_fn(const hr_kernels *ref, const hr_kernels *tested, hr_report *report);
+
+/* Prints a line for each slot: time of one call of a typical size with each
+ * table. A glance, not a measurement: perf/kernels.c measures. */
+typedef void hr_bench_fn(const hr_kernels *ref, const hr_kernels *tested);
+
+typedef struct hr_family {
+  const char *name;
+  hr_check_fn *check;
+  hr_bench_fn *bench; /* NULL: nothing worth timing */
+} hr_family;
+
+const hr_family *hr_families(size_t *count);
+
+hr_check_fn hr_check_product, hr_check_pack, hr_check_quantize, hr_check_norm, hr_check_attention,
+    hr_check_store, hr_check_rope, hr_check_activation, hr_check_elementary, hr_check_softmax,
+    hr_check_arithmetic, hr_check_conversion;
+
+hr_bench_fn hr_bench_product, hr_bench_pack, hr_bench_quantize, hr_bench_norm, hr_bench_attention,
+    hr_bench_rope, hr_bench_activation, hr_bench_elementary, hr_bench_softmax, hr_bench_arithmetic,
+    hr_bench_conversion;
+
+/* Runs the checks with deliberately wrong kernels. True when each one is
+ * caught and named; else what went unnoticed is in the report. */
+bool hr_check_the_checks(hr_report *report);
+
+#endif

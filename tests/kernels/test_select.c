@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT
+ * From feature words to tiers. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "kernels/select.h"
+
+enum {
+  LEAF1_AVX = 1u << 28 | 1u << 27,            /* and OSXSAVE */
+  LEAF1_HASWELL = LEAF1_AVX | 1u << 12 | 1u << 29, /* and FMA, F16C */
+  LEAF7_AVX2 = 1u << 5,
+  LEAF7_SKX = 1u << 16 | 1u << 17 | 1u << 30 | LEAF7_AVX2, /* and AVX-512 F, DQ, BW */
+  LEAF7C_VNNI = 1u << 11,
+  LEAF71_AVXVNNI = 1u << 4
+};
+#define LEAF7_VL (1u << 31)
+#define YMM 0x7u
+#define ZMM 0xe7u
+
+static const struct {
+  const char *name;
+  hr_x86_words words;
+  uint32_t expected;
+} x86[] = {
+    {"Core 2", {.max_leaf = 10, .leaf1_ecx = 0x0000e3bd}, 0},
+    {"Nehalem", {.max_leaf = 11, .leaf1_ecx = 0x009ce3bd}, 0},
+    {"Sandy Bridge", {.max_leaf = 13, .leaf1_ecx = LEAF1_AVX, .xcr0 = YMM}, 0},
+    {"Haswell", {.max_leaf = 13, .leaf1_ecx = LEAF1_HASWELL, .leaf7_ebx = LEAF7_AVX2, .xcr0 = YMM},
+     HR_CPU_AVX2},
+    {"Zen 2", {.max_leaf = 16, .leaf1_ecx = LEAF1_HASWELL, .leaf7_ebx = LEAF7_AVX2, .xcr0 = YMM},
+     HR_CPU_AVX2},
+    {"Skylake-X", {.max_leaf = 22, .leaf1_ecx = LEAF1_HASWELL, .leaf7_ebx = LEAF7_SKX | LEAF7_VL,
+                   .xcr0 = ZMM},
+     HR_CPU_AVX2},
+    {"Cascade Lake", {.max_leaf = 22, .leaf1_ecx = LEAF1_HASWELL,
+                      .leaf7_ebx = LEAF7_SKX | LEAF7_VL, .leaf7_ecx = LEAF7C_VNNI, .xcr0 = ZMM},
+     HR_CPU_AVX2 | HR_CPU_AVX512VNNI},
+    {"Alder Lake P", {.max_leaf = 32, .leaf1_ecx = LEAF1_HASWELL, .leaf7_ebx = LEAF7_AVX2,
+                      .leaf7_1_eax = LEAF71_AVXVNNI, .xcr0 = YMM},
+     HR_CPU_AVX2 | HR_CPU_AVXVNNI},
+    {"Alder Lake E", {.max_leaf = 32, .leaf1_ecx = LEAF1_HASWELL, .leaf7_ebx = LEAF7_AVX2,
+                      .leaf7_1_eax = LEAF71_AVXVNNI, .xcr0 = YMM | 0x200u},
+     HR_CPU_AVX2 | HR_CPU_AVXVNNI},
+    {"Zen 4", {.max_leaf = 16, .leaf1_ecx = LEAF1_HASWELL, .leaf7_ebx = LEAF7_SKX | LEAF7_VL,
+               .leaf7_ecx = LEAF7C_VNNI, .leaf7_1_eax = 1u << 5, .xcr0 = ZMM},
+     HR_CPU_AVX2 | HR_CPU_AVX512VNNI},
+    {"Zen 5", {.max_leaf = 16, .leaf1_ecx = LEAF1_HASWELL, .leaf7_ebx = LEAF7_SKX | LEAF7_VL,
+               .leaf7_ecx = LEAF7C_VNNI, .leaf7_1_eax = LEAF71_AVXVNNI | 1u << 5, .xcr0 = ZMM},
+     HR_CPU_AVX2 | HR_CPU_AVXVNNI | HR_CPU_AVX512VNNI},
+    {"system without OSXSAVE", {.max_leaf = 16, .leaf1_ecx = LEAF1_HASWELL & ~(1u << 27),
+                                .leaf7_ebx = LEAF7_SKX | LEAF7_VL, .leaf7_ecx = LEAF7C_VNNI},
+     0},
+    {"hypervisor that hides AVX", {.max_leaf = 16, .leaf1_ecx = LEAF1_HASWELL & ~(1u << 28),
+                                   .leaf7_ebx = LEAF7_AVX2, .xcr0 = 0x3},
+     0},
+    {"system that keeps no ymm", {.max_leaf = 16, .leaf1_ecx = LEAF1_HASWELL,
+                                  .leaf7_ebx = LEAF7_SKX | LEAF7_VL, .leaf7_ecx = LEAF7C_VNNI,
+                                  .xcr0 = 0x3},
+     0},
+    {"system that keeps no zmm", {.max_leaf = 16, .leaf1_ecx = LEAF1_HASWELL,
+                                  .leaf7_ebx = LEAF7_SKX | LEAF7_VL, .leaf7_ecx = LEAF7C_VNNI,
+                                  .xcr0 = YMM},
+     HR_CPU_AVX2},
+    {"AVX-512 without VL", {.max_leaf = 16, .leaf1_ecx = LEAF1_HASWELL, .leaf7_ebx = LEAF7_SKX,
+                            .leaf7_ecx = LEAF7C_VNNI, .xcr0 = ZMM},
+     HR_CPU_AVX2},
+    {"AVX2 without F16C", {.max_leaf = 16, .leaf1_ecx = LEAF1_HASWELL & ~(1u << 29),
+                           .leaf7_ebx = LEAF7_AVX2, .xcr0 = YMM},
+     0},
+    {"short CPUID", {.max_leaf = 6, .leaf1_ecx = LEAF1_HASWELL, .leaf7_ebx = LEAF7_AVX2,
+                     .xcr0 = YMM},
+     0},
+};
+
+Test(select, x86_words) {
+  for (size_t i = 0; i < sizeof x86 / sizeof *x86; i++)
+    cr_expect_eq(hr_cpu_from_x86(&x86[i].words), x86[i].expected, "%s: %#x, not %#x", x86[i].name,
+                 hr_cpu_from_x86(&x86[i].words), x86[i].expected);
+}
+
+/* Words as Linux reports them. */
+static const struct {
+  const char *name;
+  uint64_t hwcap, hwcap2;
+  uint32_t expected;
+} arm64[] = {
+    {"Cortex-A53", 0x8ff, 0, HR_CPU_NEON},
+    {"Cortex-A72", 0x8ff, 0, HR_CPU_NEON},
+    {"Cortex-A72 without crypto", 0x887, 0, HR_CPU_NEON},
+    {"Cortex-A76", 0x10111fff & ~0x10000000ull, 0, HR_CPU_NEON | HR_CPU_DOTPROD},
+    {"Neoverse N1", 0x10119fff & ~0x8000ull, 0, HR_CPU_NEON | HR_CPU_DOTPROD},
+    {"Neoverse V1", 0x1ff7fffff, 0x1ff01 | 1u << 13, HR_CPU_NEON | HR_CPU_DOTPROD | HR_CPU_I8MM},
+    {"Neoverse N2", 0xeff7ffff, 0x3f3ff, HR_CPU_NEON | HR_CPU_DOTPROD | HR_CPU_I8MM},
+    {"Neoverse V2", 0xefffffff, 0x3f3ff, HR_CPU_NEON | HR_CPU_DOTPROD | HR_CPU_I8MM},
+    {"Apple M1", 0xefbfffff & ~(1ull << 22), 0x181, HR_CPU_NEON | HR_CPU_DOTPROD},
+    {"no Advanced SIMD", 0x1, 1u << 13, 0},
+};
+
+Test(select, arm64_words) {
+  for (size_t i = 0; i < sizeof arm64 / sizeof *arm64; i++) {
+    uint32_t features = hr_cpu_from_arm64(arm64[i].hwcap, arm64[i].hwcap2);
+    cr_expect_eq(features, arm64[i].expected, "%s: %#x, not %#x", arm64[i].name, features,
+                 arm64[i].expected);
+  }
+}
+
+Test(select, names) {
+  size_t count;
+  const hr_tier *tier = hr_tiers(&count);
+  hr_kernels table, before;
+  memset(&table, 0x5a, sizeof table);
+  before = table;
+  cr_expect(!hr_kernels_select(&table, UINT32_MAX, "mmx"), "an unknown name");
+  cr_expect(!hr_kernels_select(&table, UINT32_MAX, ""), "an empty name");
+  for (size_t i = 1; i < count; i++)
+    cr_expect(!hr_kernels_select(&table, 0, tier[i].name), "%s without its features", tier[i].name);
+  cr_expect(memcmp(&table, &before, sizeof table) == 0, "a refusal leaves the table alone");
+  for (size_t i = 0; i < count; i++) {
+    cr_expect(hr_kernels_select(&table, UINT32_MAX, tier[i].name));
+    cr_expect_str_eq(table.isa, tier[i].name);
+  }
+  cr_expect(hr_kernels_select(&table, 0, NULL));
+  cr_expect_str_eq(table.isa, "portable");
+}
+
+Test(select, every_slot_is_filled_and_named) {
+  size_t count;
+  const hr_tier *tier = hr_tiers(&count);
+  for (size_t i = 0; i < count; i++) {
+    hr_kernels table = {0};
+    cr_assert(hr_kernels_select(&table, UINT32_MAX, tier[i].name));
+#define HR_SLOT(type, slot)                                                               \
+  cr_expect(table.slot && table.name.slot && strncmp(table.name.slot, #slot "__",        \
+                                                     strlen(#slot "__")) == 0,           \
+            "%s: " #slot, tier[i].name);
+    HR_KERNEL_SLOTS(HR_SLOT)
+#undef HR_SLOT
+  }
+}
+
+Test(select, available) {
+  char text[100];
+  hr_kernels_available(0, text, sizeof text);
+  cr_expect_str_eq(text, "portable");
+  hr_kernels_available(0, text, 4);
+  cr_expect_str_eq(text, "");
+#if defined(__x86_64__)
+  hr_kernels_available(HR_CPU_AVX2 | HR_CPU_AVX512VNNI, text, sizeof text);
+  cr_expect_str_eq(text, "portable, avx2, avx512vnni");
+#elif defined(__aarch64__)
+  hr_kernels_available(HR_CPU_NEON | HR_CPU_DOTPROD, text, sizeof text);
+  cr_expect_str_eq(text, "portable, neon, dotprod");
+#endif
+}
