@@ -1,25 +1,40 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Installs what is missing, builds headrow with its tests and runs them all.
+# Installs what is missing, builds headrow with its tests and runs them all, on
+# this machine and on emulated CPUs.
 # HEADROW_TEST_DATA=FOLDER adds tests on model files that are not part of the
-# project.
+# project. HEADROW_EMULATED=no leaves the emulated CPUs out.
 set -eu
 cd "$(dirname "$0")/.."
 sh scripts/setup.sh tests
 [ -f build-tests/build.ninja ] || meson setup build-tests --buildtype=release
 ninja -C build-tests
-[ -n "${HEADROW_TEST_DATA:-}" ] || echo "headrow: HEADROW_TEST_DATA is not set: the tests on foreign model files are left out"
 
 log=build-tests/tests.log
 status=0
 OMP_WAIT_POLICY=passive meson test -C build-tests -v --no-rebuild >"$log" 2>&1 || status=$?
 cat "$log"
 
+emulated=0
+: >build-tests/emulated.log
+if [ "${HEADROW_EMULATED:-yes}" = no ]; then
+  echo "headrow: NOT RUN: the emulated CPUs (HEADROW_EMULATED=no)"
+else
+  sh scripts/emulated.sh build-emulated 2>&1 | tee build-tests/emulated.log || true
+  grep -q '^emulated: .* 0 wrong$' build-tests/emulated.log || emulated=1
+  grep -q '^emulated: NOT RUN' build-tests/emulated.log && emulated=0
+fi
+[ -n "${HEADROW_TEST_DATA:-}" ] ||
+  echo "headrow: NOT RUN: the tests on foreign model files (HEADROW_TEST_DATA is not set)"
+
 # Criterion closes each program with "Synthesis: Tested: N | Passing: N | Failing: N
-# | Crashing: N"; a program that tests in another way with "N passed, N failed".
-awk '/Synthesis: Tested:/ { gsub(/[^0-9|]/, ""); split($0, n, "|")
+# | Crashing: N"; a program that tests in another way with "N passed, N failed";
+# an emulated CPU counts each comparison.
+awk '/Synthesis: Tested:/ { gsub(/\033\[[0-9;]*m/, ""); gsub(/[^0-9|]/, ""); split($0, n, "|")
        passed += n[2]; failed += n[3] + n[4] }
      /^[0-9]+ passed, [0-9]+ failed$/ { passed += $1; failed += $3 }
+     /^emulated: [0-9]+ checks on emulated CPUs, [0-9]+ wrong$/ { passed += $2 - $7; failed += $7 }
      END { printf "%d passed, %d failed\n", passed, failed
-           exit passed == 0 || failed > 0 }' "$log" || status=1
+           exit passed == 0 || failed > 0 }' "$log" build-tests/emulated.log || status=1
+[ "$emulated" = 0 ] || status=1
 exit $status
