@@ -91,7 +91,10 @@ class Tokenizer:
             s[where:where + 2] = [s[where] + s[where + 1]]
         out = []
         for p in s:
-            out += [self.ids[p]] if p in self.ids else [self.ids[f"<0x{b:02X}>"] for b in p.encode()]
+            if p in self.ids:
+                out.append(self.ids[p])
+            else:
+                out += [self.ids[f"<0x{b:02X}>"] for b in p.encode()]
         return out
 
 
@@ -114,7 +117,7 @@ class Transformer:
         self.kv_heads = key("attention.head_count_kv", self.heads)
         self.context = key("context_length")
         self.rms = a == "llama"
-        self.eps = key("attention.layer_norm_rms_epsilon" if self.rms else "attention.layer_norm_epsilon")
+        self.eps = key(f"attention.layer_norm_{'rms_' if self.rms else ''}epsilon")
         self.position = {"llama": "rope", "gpt2": "learned"}.get(a) or key("position")
         self.post = key("norm_placement", "pre") == "post"
         self.activation = {"llama": "silu", "gpt2": "gelu_tanh"}.get(a) or key("activation")
@@ -128,7 +131,8 @@ class Transformer:
 
     def norm(self, x, name):
         if self.rms:
-            return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps) * self.w[name + ".weight"]
+            x = x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps)
+            return x * self.w[name + ".weight"]
         x = x - x.mean(-1, keepdims=True)
         x = x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps)
         return x * self.w[name + ".weight"] + self.w[name + ".bias"]
@@ -177,8 +181,9 @@ class Transformer:
         return self.linear(y, b + "attn_output")
 
     def feed_forward(self, x, b):
-        up = self.linear(x, b + "ffn_up")
-        h = self.act(self.linear(x, b + "ffn_gate")) * up if b + "ffn_gate.weight" in self.w else self.act(up)
+        h = self.linear(x, b + "ffn_up")
+        gated = b + "ffn_gate.weight" in self.w
+        h = self.act(self.linear(x, b + "ffn_gate")) * h if gated else self.act(h)
         return self.linear(h, b + "ffn_down")
 
     def forward(self, ids):
@@ -221,8 +226,8 @@ def loss(model, tok, stories):
         text = s.encode()
         if not whole:       # a token is as long as its text; a byte token is 1
             cut = [tok.pieces[i] for i in ids[:model.context]]
-            size += sum(1 if p.startswith("<0x") else len(p.replace("\u2581", " ").encode()) for p in cut)
-            size -= tok.prefix
+            size += sum(1 if p.startswith("<0x") else len(p.replace("\u2581", " ").encode())
+                        for p in cut) - tok.prefix
         else:
             size += len(text)
     return nats / size, (nats + ends) / size
@@ -242,7 +247,8 @@ def main():
     tok = Tokenizer(model.meta)
     if args.loss:
         model.context = args.context or model.context
-        print("%.5f nats a byte, %.5f with the end token" % loss(model, tok, json.load(open(args.loss))))
+        stories = json.load(open(args.loss))
+        print("%.5f nats a byte, %.5f with the end token" % loss(model, tok, stories))
         return
     ids = [int(i) for i in args.ids.split(",")] if args.ids else [tok.bos] + tok.encode(args.text)
     ids = ids[:args.count]

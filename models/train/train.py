@@ -38,7 +38,7 @@ THREADS = int(os.environ.get("OMP_NUM_THREADS", os.cpu_count()))
 
 SMALL = dict(arch="transformer", dim=64, layers=3, heads=4, kv_heads=4, ffn=256,
              context=256, norm="pre", act="gelu_tanh", scale=1.0,
-             dropout=0.0, alpha=0.0, batch=2048, steps=1000)
+             dropout=0.0, alpha=0.0, batch=2048, steps=1800)
 MODELS = {
     "builtin": dict(arch="llama", dim=192, layers=5, heads=6, kv_heads=2, ffn=384,
                     context=1024, norm="pre", act="silu", position="rope", scale=1.0,
@@ -156,7 +156,8 @@ class Model(torch.nn.Module):
         d, f, kv = c["dim"], c["ffn"], c["dim"] // c["heads"] * c["kv_heads"]
         self.biased = c["arch"] != "llama"
         self.p = {}
-        self.add("token_embd.weight", torch.randn(VOCAB, d) * (0.02 if c["scale"] == 1 else d ** -0.5))
+        self.add("token_embd.weight",
+                 torch.randn(VOCAB, d) * (0.02 if c["scale"] == 1 else d ** -0.5))
         if c["position"] == "learned":
             self.add("position_embd.weight", torch.randn(c["context"], d) * 0.02)
         for i in range(c["layers"]):
@@ -545,7 +546,8 @@ def main():
         if args.export:
             average = torch.load(os.path.join(args.work, name + ".pt"))["average"]
         else:
-            average = train(name, sp, texts, held, args.work, args.steps or c["steps"], args.minutes)
+            average = train(name, sp, texts, held, args.work,
+                            args.steps or c["steps"], args.minutes)
         torch.save(average, os.path.join(args.work, name + ".fp32.pt"))
         path = os.path.join(args.out, name + ".gguf")
         model = Model(c)
