@@ -26,7 +26,7 @@ check_system() {
   id=unknown
   [ ! -r /etc/os-release ] || id=$(. /etc/os-release && echo "$ID ${VERSION_ID:-}")
   [ "$id" = "debian 12" ] ||
-    echo "headrow: arm64-sysroot: written for Debian 12, this is $id: trying its package sources" >&2
+    echo "headrow: arm64-sysroot: written for Debian 12, this is $id: trying its sources" >&2
 }
 
 # apt with a state of its own, in which arm64 is the only architecture and
@@ -41,7 +41,8 @@ private_apt() {
 fetch() {
   mkdir -p "$state/lists/partial" "$state/cache/archives/partial"
   : >"$state/status"
-  private_apt update || echo "headrow: arm64-sysroot: some package lists can't be read: going on" >&2
+  private_apt update ||
+    echo "headrow: arm64-sysroot: some package lists can't be read: going on" >&2
   # Package names hold no spaces.
   private_apt -y --download-only install $packages ||
     fail "can't fetch for arm64: $packages. Is there a network, and do the package sources carry" \

@@ -30,7 +30,8 @@ HR_INLINE void block(int rows, const int8_t *w, const hr_neon_q8_row *row, size_
     HR_UNROLL for (int i = 0; i < HR_QUADS; i++)
       s[r][i] = *(const volatile int32x4_t *)(const void *)magic;
   HR_UNROLL for (int half = 0; half < 2; half++, w += 256) {
-    HR_UNROLL for (int r = 0; r < rows; r++) x[r] = vld1q_s8(row[r].q + b * HR_Q8_BLOCK + 16 * half);
+    HR_UNROLL for (int r = 0; r < rows; r++)
+      x[r] = vld1q_s8(row[r].q + b * HR_Q8_BLOCK + 16 * half);
     DOT_GROUP(0)
     DOT_GROUP(1)
     DOT_GROUP(2)

@@ -58,7 +58,8 @@ HR_INLINE void scores(const hr_attend *a, hr_panel_type type, int rows, const hr
   const float *q[TOGETHER];
   size_t begin = all.first / HR_LANES * HR_LANES, j = begin;
   HR_UNROLL for (int r = 0; r < rows; r++) q[r] = query[r].q;
-  for (; rows == 1 && j + 48 < all.end; j += 64) score_panels(a, type, TOGETHER / rows, rows, q, j, s);
+  for (; rows == 1 && j + 48 < all.end; j += 64)
+    score_panels(a, type, TOGETHER / rows, rows, q, j, s);
   for (; j < all.end; j += HR_LANES) score_panels(a, type, 1, rows, q, j, s);
   for (int r = 0; r < rows; r++) {
     if (a->cap == 0.0f && hr_float_bits(query[r].slope) == 0) continue; /* adds -0 to each */
@@ -79,7 +80,7 @@ static void softmax(const hr_query *query, range v, float *s) {
   *query->sum = hr_neon_fold16(lanes);
 }
 
-/* Adds the values of keys v to the queries' outputs, `quads` x 16 elements from i on. */
+/* Adds the values of keys v to the queries' outputs, panels x 16 elements from i on. */
 HR_INLINE void value_columns(const hr_attend *a, hr_panel_type type, int panels, int rows, range v,
                              const hr_query *query, size_t i, float (*s)[HR_KEY_BLOCK]) {
   size_t padded = hr_round_up(a->width, HR_LANES);

@@ -111,7 +111,6 @@ void hr_layer_norm__neon(const float *x, size_t n, const float *gain, const floa
   }
 }
 
-/* The rest of a row goes through a buffer, so the largest of all is found first. */
 void hr_softmax__neon(float *x, size_t n) {
   float m = -__builtin_inff(), lane[HR_LANES] = {0};
   float32x4_t m4 = vdupq_n_f32(m), acc[HR_QUADS];

@@ -107,8 +107,9 @@ static inline const void *hr_neon_row(const hr_product *p, size_t row) {
 }
 
 /* bias, what y held, and the store of a panel's valid outputs. */
-__attribute__((noinline, unused)) static void hr_neon_finish(const hr_product *p, size_t first, size_t row,
-                                  const float32x4_t sum[HR_QUADS]) {
+__attribute__((noinline, unused)) static void hr_neon_finish(const hr_product *p, size_t first,
+                                                             size_t row,
+                                                             const float32x4_t sum[HR_QUADS]) {
   float *y = p->y + row * p->y_stride + first;
   if (p->n - first >= HR_PANEL_ROWS) {
     HR_UNROLL for (int i = 0; i < HR_QUADS; i++) {
