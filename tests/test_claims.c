@@ -8,8 +8,8 @@
 
 #include "block/pass.h"
 #include "block/position.h"
-#include "headrow/headrow.h"
 #include "engine/engine.h"
+#include "headrow/headrow.h"
 #include "tests/support/measure.h"
 #include "tests/support/toy.h"
 
@@ -468,8 +468,8 @@ Test(claims, alibi_slopes_for_any_number_of_heads) {
 
 /* --- Masks and weights ------------------------------------------------------ */
 
-/* A model whose heads all give the attention weights themselves: the position puts a 1
- * into column j of token j, the value is those columns, and no norm comes before. */
+/* A model whose heads all give the attention weights themselves: the row at place j has
+ * a 1 in column j, the value is those columns, and no norm comes before. */
 static toy *toy_of_weights(hr_position_kind position, hr_mask mask) {
   enum { KEYS = 16 };
   hr_description d = toy_description_of(1, 2 * KEYS, 2);
@@ -485,8 +485,8 @@ static toy *toy_of_weights(hr_position_kind position, hr_mask mask) {
   memset(value, 0, 4 * KEYS * KEYS * sizeof *value);
   for (size_t i = 0; i < KEYS; i++) {
     memset(tokens + i * 2 * KEYS, 0, KEYS * sizeof *tokens);
-    if (position == HR_POSITION_LEARNED) at[i * 2 * KEYS + i] = 1;
-    else tokens[i * 2 * KEYS + i] = 1; /* token i is at place i */
+    /* without learned positions token i has to stand at place i */
+    (position == HR_POSITION_LEARNED ? at : tokens)[i * 2 * KEYS + i] = 1;
     value[i * 2 * KEYS + i] = value[(i + KEYS) * 2 * KEYS + i] = 1;
   }
   return t;
@@ -528,7 +528,7 @@ Test(claims, alibi_takes_slope_times_distance_from_the_scores) {
   toy_free(t);
 }
 
-/* The first row whose logits, activations or both change when token j does. */
+/* The first row whose logits or first block change when token j does. */
 static size_t first_change(hr_position_kind position, hr_mask mask, size_t j) {
   int32_t other[ROWS];
   memcpy(other, text, sizeof other);
@@ -676,7 +676,8 @@ static toy *toy_of_96_blocks(hr_activation kind) {
   d.position = HR_POSITION_LEARNED;
   d.activation = kind;
   toy *t = toy_create(&d);
-  double deviation = 0.02 * sqrt(768.0 / DEEP_WIDTH), before_residual = deviation / sqrt(2.0 * DEPTH);
+  double deviation = 0.02 * sqrt(768.0 / DEEP_WIDTH);
+  double before_residual = deviation / sqrt(2.0 * DEPTH);
   uint64_t state = 12;
   for (uint32_t i = 0; i < DEPTH; i++) {
     hr_layer *l = &t->model.layer[i];

@@ -142,7 +142,8 @@ typedef struct cache {
 static void fill_cache(const hr_kernels *k, cache *c) {
   float *keys = array_floats(arrays_need(&fixture, "attention_k"));
   float *values = array_floats(arrays_need(&fixture, "attention_v"));
-  const array *q = arrays_need(&fixture, "attention_q"), *e = arrays_need(&fixture, "attention_end");
+  const array *q = arrays_need(&fixture, "attention_q");
+  const array *e = arrays_need(&fixture, "attention_end");
   memset(c, 0, sizeof *c);
   for (size_t j = 0; j < KEYS; j++) {
     k->store_key_f32(keys + j * WIDTH, WIDTH, c->keys, j);

@@ -15,8 +15,10 @@ typedef long double wide;
 #define wide_cos cosl
 #define wide_pow powl
 #else
-#include <quadmath.h>
 typedef __float128 wide;
+wide sinq(wide); /* libquadmath.h comes with one compiler only */
+wide cosq(wide);
+wide powq(wide, wide);
 #define wide_sin sinq
 #define wide_cos cosq
 #define wide_pow powq
@@ -65,8 +67,10 @@ static double worst_of(const hr_frequency *f, const wide *exact, size_t count, u
   hr_angles(f, count, position, c, s);
   for (size_t i = 0; i < count; i++) {
     wide angle = exact[i] * (wide)position;
-    if (position == 0) cr_assert(c[i] == 1 && s[i] == 0 && !signbit(s[i]));
-    else worst = fmax(worst, fmax(ulps(c[i], wide_cos(angle)), ulps(s[i], wide_sin(angle))));
+    if (position == 0)
+      cr_assert(c[i] == 1 && s[i] == 0 && !signbit(s[i]));
+    else
+      worst = fmax(worst, fmax(ulps(c[i], wide_cos(angle)), ulps(s[i], wide_sin(angle))));
   }
   return worst;
 }

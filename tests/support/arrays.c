@@ -97,8 +97,10 @@ arrays arrays_read(const char *path) {
   arrays a = {.array = calloc(json_object_size(head), sizeof *a.array)};
   check(a.array != NULL, path, "memory is out");
   const char *name;
+  const char *values = data + 8 + length;
+  size -= 8 + (size_t)length;
   json_object_foreach(head, name, entry)
-    a.array[a.count++] = read_tensor(path, data + 8 + length, size - 8 - (size_t)length, name, entry);
+    a.array[a.count++] = read_tensor(path, values, size, name, entry);
   json_decref(head);
   free(data);
   return a;
@@ -132,7 +134,8 @@ array array_read_npy(const char *path) {
   check(size >= 10u + length, path, "is cut off");
   char *header = strndup(data + 10, length);
   const char *at = header ? strstr(header, "'shape': (") : NULL;
-  check(at && strstr(header, "'<f4'") && strstr(header, "False"), path, "is not float32 in C order");
+  bool plain = at && strstr(header, "'<f4'") && strstr(header, "False");
+  check(plain, path, "is not float32 in C order");
   array a = widen(data + 10 + length, ELEMENT_F32, (size - 10 - length) / 4);
   a.dims = 0;
   size_t count = 1;
