@@ -27,7 +27,7 @@ may() {
     src/text) echo "base headrow" ;;
     src/model) echo "base kernels quant sched block text headrow" ;;
     src/engine) echo "base kernels quant sched block text model headrow" ;;
-    src/cli) echo "base kernels quant sched block text model engine headrow" ;;
+    src/cli) echo "base kernels quant sched block text model engine perf headrow" ;;
   esac
 }
 for folder in src/base kernels quant src/sched src/block src/text src/model src/engine src/cli; do

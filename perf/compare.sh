@@ -1,0 +1,109 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Times headrow beside another engine's bench program on the same files, taking
+# turns, so that both see the machine in the same moods:
+#
+#   sh perf/compare.sh PEER_BENCH MODEL.gguf...
+#
+# PEER_BENCH is called as `PEER_BENCH -m FILE -p N -n 0 -t T -r 1 -o json` and
+# again for -n; a rate is its "avg_ts", or the last column of its table.
+# Environment: HEADROW (the command; default build/src/cli/headrow), HEADROW_ARGS
+# and PEER_ARGS (more arguments), PROMPT (512), PREDICT (128), THREADS (the number
+# of cores), ROUNDS (5). A 0 for PROMPT or PREDICT leaves that out.
+#
+# Prints medians of the rounds, and the ratio ours / theirs of each round as
+# median, least and most. Status: 0 done, 2 usage, 3 a program or file failed.
+set -eu
+
+fail() {
+  status=$1
+  shift
+  echo "compare.sh: $*" >&2
+  exit "$status"
+}
+
+[ $# -ge 2 ] || fail 2 "no model, expected: compare.sh PEER_BENCH MODEL..."
+peer=$1
+shift
+headrow=${HEADROW:-$(dirname "$0")/../build/src/cli/headrow}
+threads=${THREADS:-$(nproc)}
+rounds=${ROUNDS:-5}
+prompt=${PROMPT:-512} predict=${PREDICT:-128}
+for program in "$peer" "$headrow"; do
+  command -v "$program" >/dev/null || fail 3 "$program: can't be run, expected a program"
+done
+for model; do
+  [ -r "$model" ] || fail 3 "$model: can't be read, expected a model file"
+done
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+
+# ours MODEL WORK TOKENS: tokens a second
+ours() {
+  p=0 n=0
+  if [ "$2" = prompt ]; then p=$3; else n=$3; fi
+  # shellcheck disable=SC2086
+  "$headrow" bench "$1" -q --csv -r 1 -t "$threads" -p "$p" -n "$n" ${HEADROW_ARGS:-} \
+    >"$work/out" 2>"$work/err" || fail 3 "headrow failed: $(cat "$work/err")"
+  # The name of the model is in quotes and may hold commas.
+  awk 'NR == 2 { sub(/^"([^"]|"")*",/, ""); split($0, f, ","); print f[7] }' "$work/out"
+}
+
+# theirs MODEL WORK TOKENS
+theirs() {
+  p=0 n=0
+  if [ "$2" = prompt ]; then p=$3; else n=$3; fi
+  # shellcheck disable=SC2086
+  "$peer" -m "$1" -p "$p" -n "$n" -t "$threads" -r 1 -o json ${PEER_ARGS:-} \
+    >"$work/out" 2>"$work/err" || fail 3 "$peer failed: $(tail -n 3 "$work/err")"
+  awk '
+    match($0, /"avg_ts": *[0-9.eE+-]+/) {
+      rate = substr($0, RSTART, RLENGTH); sub(/.*: */, "", rate) }
+    /^\|.*[0-9]/ { n = split($0, f, "|"); split(f[n - 1], g, " "); table = g[1] }
+    END { print rate != "" ? rate : table }' "$work/out"
+}
+
+# Lines "ours theirs" to one line of medians and ratios.
+summary() {
+  awk -v name="$1" '
+    function put(list, n, x,   i) {
+      for (i = n; i > 1 && list[i - 1] > x; i--) list[i] = list[i - 1]
+      list[i] = x
+    }
+    function median(list, n) {
+      return n % 2 ? list[(n + 1) / 2] : (list[n / 2] + list[n / 2 + 1]) / 2
+    }
+    { n++; put(a, n, $1 + 0); put(b, n, $2 + 0); put(r, n, $1 / $2) }
+    END { printf "%-40s %10.2f %10.2f %8.2f   %.2f to %.2f\n", name, median(a, n), median(b, n),
+            median(r, n), r[1], r[n] }'
+}
+
+printf '%-40s %10s %10s %8s   %s\n' "tokens/s, $threads threads, $rounds rounds" \
+  ours theirs ratio spread
+for model; do
+  for kind in prompt generate; do
+    tokens=$prompt
+    [ "$kind" = prompt ] || tokens=$predict
+    [ "$tokens" -gt 0 ] || continue
+    : >"$work/rounds"
+    round=0
+    while [ "$round" -lt "$rounds" ]; do
+      # Who goes first changes too.
+      if [ $((round % 2)) = 0 ]; then
+        a=$(ours "$model" $kind "$tokens")
+        b=$(theirs "$model" $kind "$tokens")
+      else
+        b=$(theirs "$model" $kind "$tokens")
+        a=$(ours "$model" $kind "$tokens")
+      fi
+      case "$a/$b" in
+        */ | /* | 0/* | */0) fail 3 "$model: no rate in the output of a program: '$a', '$b'" ;;
+      esac
+      echo "$a $b" >>"$work/rounds"
+      round=$((round + 1))
+    done
+    summary "$(basename "$model") $kind $tokens" <"$work/rounds"
+  done
+done

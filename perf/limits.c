@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT
+ * The loops are wholly in assembly: a compiler that spills a register would
+ * put loads between the instructions, and the peak would be too low. */
+#include "perf/limits.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#define REPEAT_10(one) one(0) one(1) one(2) one(3) one(4) one(5) one(6) one(7) one(8) one(9)
+
+#if defined(__x86_64__)
+/* Ten independent sums: more than latency times throughput asks for. Registers
+ * 10 to 14 are operands and scratch. */
+#define LOOP(name, one)                                                                         \
+  static void name(size_t n) {                                                                  \
+    __asm__ volatile(REPEAT_10(ZERO) ZERO(10) ZERO(11) ZERO(12) ZERO(13) ZERO(14) "1:\n\t"      \
+                     REPEAT_10(one) "dec %0\n\tjnz 1b\n\tvzeroupper"                            \
+                     : "+r"(n)                                                                  \
+                     :                                                                          \
+                     : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7",    \
+                       "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14");            \
+  }
+#define ZERO(r) "vpxor %%xmm" #r ",%%xmm" #r ",%%xmm" #r "\n\t"
+#define FMA_ZMM(r) "vfmadd231ps %%zmm10,%%zmm11,%%zmm" #r "\n\t"
+#define FMA_YMM(r) "vfmadd231ps %%ymm10,%%ymm11,%%ymm" #r "\n\t"
+#define DOT_ZMM(r) "vpdpbusd %%zmm10,%%zmm11,%%zmm" #r "\n\t"
+#define DOT_YMM(r) "%{vex%} vpdpbusd %%ymm10,%%ymm11,%%ymm" #r "\n\t"
+#define MADD_YMM(r)                                                            \
+  "vpmaddubsw %%ymm10,%%ymm11,%%ymm12\n\tvpmaddwd %%ymm12,%%ymm13,%%ymm14\n\t" \
+  "vpaddd %%ymm14,%%ymm" #r ",%%ymm" #r "\n\t"
+LOOP(fma_zmm, FMA_ZMM)
+LOOP(fma_ymm, FMA_YMM)
+LOOP(dot_zmm, DOT_ZMM)
+LOOP(dot_ymm, DOT_YMM)
+LOOP(madd_ymm, MADD_YMM)
+
+static const perf_peaks all[] = {
+    {"avx2", madd_ymm, 320, fma_ymm, 80},
+    {"avxvnni", dot_ymm, 320, fma_ymm, 80},
+    {"avx512vnni", dot_zmm, 640, fma_zmm, 160},
+};
+#elif defined(__aarch64__)
+/* Twenty sums, for cores with four pipes and a latency of four. */
+#define REPEAT_20(one)                                                                     \
+  REPEAT_10(one) one(10) one(11) one(12) one(13) one(14) one(15) one(16) one(17) one(18) one(19)
+#define LOOP(name, repeat, one)                                                                 \
+  static void name(size_t n) {                                                                  \
+    __asm__ volatile(REPEAT_20(ZERO) ZERO(20) ZERO(21) ZERO(22) ZERO(23) "1:\n\t"               \
+                     repeat(one) "subs %0, %0, #1\n\tb.ne 1b"                                   \
+                     : "+r"(n)                                                                  \
+                     :                                                                          \
+                     : "cc", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", \
+                       "v11", "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20",    \
+                       "v21", "v22", "v23");                                                    \
+  }
+#define ZERO(r) "movi v" #r ".4s, #0\n\t"
+#define FMA(r) "fmla v" #r ".4s, v20.4s, v21.4s\n\t"
+/* sdot and smmla v<r>.4s, v20.16b, v21.16b as words: assemblers disagree on how
+ * to allow what the target of the build lacks. */
+#define SDOT(r) ".inst 0x4e959680 + " #r "\n\t"
+#define SMMLA(r) ".inst 0x4e95a680 + " #r "\n\t"
+/* Armv8.0: two widening multiplies share one widening addition, 16 products.
+ * Ten at a time step by step, since cores without reordering wait otherwise. */
+#define MULTIPLY(r) "smull v1" #r ".8h, v20.8b, v21.8b\n\t"
+#define MULTIPLY_ADD(r) "smlal2 v1" #r ".8h, v20.16b, v21.16b\n\t"
+#define WIDEN_ADD(r) "sadalp v" #r ".4s, v1" #r ".8h\n\t"
+#define REPEAT_WIDEN(one) REPEAT_10(MULTIPLY) REPEAT_10(MULTIPLY_ADD) REPEAT_10(one)
+LOOP(fma_neon, REPEAT_20, FMA)
+LOOP(widen_neon, REPEAT_WIDEN, WIDEN_ADD)
+LOOP(dot_neon, REPEAT_20, SDOT)
+LOOP(matrix_neon, REPEAT_20, SMMLA)
+
+static const perf_peaks all[] = {
+    {"neon", widen_neon, 160, fma_neon, 80},
+    {"dotprod", dot_neon, 320, fma_neon, 80},
+    {"i8mm", matrix_neon, 640, fma_neon, 80},
+};
+#else
+static const perf_peaks all[] = {{NULL, NULL, 0, NULL, 0}};
+#endif
+
+const perf_peaks *perf_peaks_of(const char *tier) {
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    if (all[i].tier && strcmp(all[i].tier, tier) == 0) return &all[i];
+  return NULL;
+}
+
+/* One step of one stream, with what every CPU of the architecture has. */
+static inline void read_step(const char *at) {
+#if defined(__aarch64__)
+  __asm__ volatile(
+      "ldp q0, q1, [%0]\n\tldp q2, q3, [%0, #32]\n\tldp q4, q5, [%0, #64]\n\t"
+      "ldp q6, q7, [%0, #96]\n\tldp q0, q1, [%0, #128]\n\tldp q2, q3, [%0, #160]\n\t"
+      "ldp q4, q5, [%0, #192]\n\tldp q6, q7, [%0, #224]"
+      :
+      : "r"(at)
+      : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "memory");
+#elif defined(__x86_64__)
+#define LOAD(r) "movaps 16*" #r "(%0),%%xmm" #r "\n\tmovaps 128+16*" #r "(%0),%%xmm" #r "\n\t"
+  __asm__ volatile(
+      LOAD(0) LOAD(1) LOAD(2) LOAD(3) LOAD(4) LOAD(5) LOAD(6) LOAD(7)
+      :
+      : "r"(at)
+      : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "memory");
+#else
+  const uint64_t *word = (const void *)at;
+  uint64_t sum = 0;
+  for (size_t i = 0; i < PERF_READ_STEP / sizeof *word; i++) sum += word[i];
+  __asm__ volatile("" : : "r"(sum));
+#endif
+}
+
+#if defined(__x86_64__)
+static inline void read_step_wide(const char *at) {
+  __asm__ volatile(
+      "vmovaps (%0),%%ymm0\n\tvmovaps 32(%0),%%ymm1\n\tvmovaps 64(%0),%%ymm2\n\t"
+      "vmovaps 96(%0),%%ymm3\n\tvmovaps 128(%0),%%ymm4\n\tvmovaps 160(%0),%%ymm5\n\t"
+      "vmovaps 192(%0),%%ymm6\n\tvmovaps 224(%0),%%ymm7"
+      :
+      : "r"(at)
+      : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "memory");
+}
+#endif
+
+void perf_read(const char *at, size_t length, size_t stride, size_t streams, bool wide) {
+  const char *end = at + length;
+#if defined(__x86_64__)
+  if (wide) {
+    for (; at < end; at += PERF_READ_STEP)
+      for (size_t s = 0; s < streams; s++) read_step_wide(at + s * stride);
+    __asm__ volatile("vzeroupper");
+  }
+#endif
+  (void)wide;
+  for (; at < end; at += PERF_READ_STEP)
+    for (size_t s = 0; s < streams; s++) read_step(at + s * stride);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT
+ * What a machine can do at most: loops that touch registers only, and a plain
+ * reading of memory. They know no threads and no clock: the caller runs them on
+ * as many cores as it wants and takes the time. */
+#ifndef HR_PERF_LIMITS_H
+#define HR_PERF_LIMITS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The loops of a kernel tier, with the multiply-adds of one turn: the int8
+ * products of the tier's own instructions, and its widest fp32 fma. */
+typedef struct perf_peaks {
+  const char *tier;
+  void (*dot)(size_t turns);
+  double dot_work;
+  void (*fma)(size_t turns);
+  double fma_work;
+} perf_peaks;
+
+/* NULL where a tier has none: the portable one is no machine's limit. The CPU
+ * must have what the tier needs. */
+const perf_peaks *perf_peaks_of(const char *tier);
+
+/* Reads length bytes (a multiple of PERF_READ_STEP) at each of at, at + stride,
+ * ...: that many streams side by side, at most PERF_MOST_STREAMS. at and stride
+ * are multiples of 64. wide: the CPU has AVX2 (x86 only). */
+enum { PERF_READ_STEP = 256, PERF_MOST_STREAMS = 4 };
+void perf_read(const char *at, size_t length, size_t stride, size_t streams, bool wide);
+
+#endif

@@ -1,0 +1,617 @@
+/* SPDX-License-Identifier: MIT
+ * headrow bench: how fast a model runs, beside what the machine can do at most.
+ *
+ * A place is a kernel tier and a number of threads; each has a session. A test
+ * is a prompt or a generation in a place. Samples go round: every place and test
+ * in turn, so that a machine that changes its speed changes it for all. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "bench.h"
+#include "builtin.h"
+#include "interrupt.h"
+#include "kernels/select.h"
+#include "machine.h"
+#include "output.h"
+#include "save.h"
+
+#define AT(member) .offset = offsetof(bench_settings, member)
+
+enum { MOST_REPEATS = 1000, MOST_NUMBERS = 64, MOST_TOKENS = 1 << 24, MOST_THREADS = 4096 };
+
+static const cli_option options[] = {
+    {"prompt", 'p', "LIST", "tokens of a prompt (default 512); 0: none", CLI_TEXT, AT(prompt)},
+    {"predict", 'n', "LIST", "tokens generated one at a time (default 128); 0: none", CLI_TEXT,
+     AT(predict)},
+    {"depth", 'd', "LIST", "tokens in the cache before that (default 0)", CLI_TEXT, AT(depth)},
+    {"threads", 't', "LIST", "numbers of threads, auto among them (default auto)", CLI_TEXT,
+     AT(threads)},
+    {"isa", 0, "NAME|all", "highest kernel tier to use, or every one that the CPU has", CLI_TEXT,
+     AT(common.isa)},
+    {"repeat", 'r', "N", "samples of each, after one round that warms up (default 5)", CLI_COUNT,
+     AT(repeat), .least = 1, .most = MOST_REPEATS},
+    {"synthetic", 0, "SHAPE:TYPE",
+     "a model with drawn weights in place of a file: SHAPE is\n"
+     "smollm2-135m, gpt2-124m, tinyllama-1.1b, llama-7b or a list\n"
+     "such as dim=576,layers=30,heads=9,kv=3,ffn=1536,vocab=49152\n"
+     "(and ctx=N, tied=0|1); TYPE is f32, f16, bf16 or q8_0",
+     CLI_TEXT, AT(synthetic)},
+    {"save", 0, "FILE.gguf", "write the synthetic model too", CLI_TEXT, AT(save)},
+    {"json", 0, "FILE", "write all there is to know as JSON; -: in place of the table", CLI_TEXT,
+     AT(json)},
+    {"csv", 0, NULL, "comma-separated values in place of the table", CLI_FLAG, AT(csv)},
+    {"md", 0, NULL, "the table in Markdown", CLI_FLAG, AT(markdown)},
+};
+
+void bench_warn(bench *b, const char *format, ...) {
+  char text[sizeof *b->warning];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  for (size_t i = 0; i < b->warnings; i++)
+    if (strcmp(b->warning[i], text) == 0) return;
+  if (b->warnings == BENCH_WARNINGS) return;
+  memcpy(b->warning[b->warnings++], text, sizeof text);
+  if (!b->set.common.quiet) cli_note("warning: %s", text);
+}
+
+const char *bench_test_name(const bench_test *t, char text[64]) {
+  int n = snprintf(text, 64, "%s %zu", t->prompt ? "prompt" : "generate", t->tokens);
+  if (t->depth) snprintf(text + n, 64 - (size_t)n, " at depth %zu", t->depth);
+  return text;
+}
+
+/* --- Settings ------------------------------------------------------------------ */
+
+/* "512,128"; with a word, that word stands for 0. NULL is the default alone. */
+static int read_numbers(const char *where, const char *text, uint64_t fallback, uint64_t least,
+                        uint64_t most, const char *word, bench_numbers *list) {
+  list->item = calloc(MOST_NUMBERS, sizeof *list->item);
+  char *copy = strdup(text ? text : ""), *rest = copy, *part;
+  if (!list->item || !copy) {
+    free(copy);
+    return cli_fail_memory();
+  }
+  if (!text) list->item[list->count++] = fallback;
+  int status = HR_OK;
+  while (text && status == HR_OK && (part = strsep(&rest, ","))) {
+    uint64_t n = 0;
+    bool named = word && strcmp(part, word) == 0;
+    bool fine = named || (cli_parse_count(part, &n) && n >= least && n <= most);
+    if (list->count == MOST_NUMBERS) fine = false;
+    if (fine)
+      list->item[list->count++] = n;
+    else
+      status = cli_fail(HR_ERROR_USAGE,
+                        "%s: '%.80s' is not valid, expected %s%swhole numbers from %" PRIu64
+                        " to %" PRIu64 " with commas between, at most %d",
+                        where, text, word ? word : "", word ? " or " : "", least, most,
+                        MOST_NUMBERS);
+  }
+  free(copy);
+  return status;
+}
+
+static int check_usage(const bench_settings *s) {
+  const cli_texts *p = &s->common.positional;
+  if (p->count > 1)
+    return cli_fail(HR_ERROR_USAGE, "%.80s: unexpected, expected one model at most", p->item[1]);
+  if (p->count && s->synthetic)
+    return cli_fail(HR_ERROR_USAGE, "%.80s: a model beside --synthetic, expected one of them",
+                    p->item[0]);
+  if (s->save && !s->synthetic)
+    return cli_fail(HR_ERROR_USAGE, "--save: no model to save, expected --synthetic SHAPE:TYPE");
+  if (s->common.ids)
+    return cli_fail(HR_ERROR_USAGE, "--ids: bench draws its tokens, expected -p with a number");
+  if (s->csv + s->markdown + (s->json && strcmp(s->json, "-") == 0) > 1)
+    return cli_fail(HR_ERROR_USAGE, "--json -, --csv, --md: expected one of them");
+  return HR_OK;
+}
+
+static int read_settings(bench *b) {
+  const bench_settings *s = &b->set;
+  hr_error err;
+  int status = check_usage(s);
+  if (status == HR_OK)
+    status = read_numbers("--prompt", s->prompt, 512, 0, MOST_TOKENS, NULL, &b->prompt);
+  if (status == HR_OK)
+    status = read_numbers("--predict", s->predict, 128, 0, MOST_TOKENS, NULL, &b->predict);
+  if (status == HR_OK)
+    status = read_numbers("--depth", s->depth, 0, 0, MOST_TOKENS, NULL, &b->depth);
+  if (status == HR_OK)
+    status = read_numbers("--threads", s->threads, s->common.threads.value, 1, MOST_THREADS, "auto",
+                          &b->threads);
+  if (status != HR_OK || !s->synthetic) return status;
+  if (cli_shape_parse(s->synthetic, &b->shape, &err) != HR_OK)
+    return cli_fail_error("--synthetic", &err);
+  return HR_OK;
+}
+
+/* Whether anything but saving is wanted. */
+static bool has_tests(const bench *b) {
+  for (size_t i = 0; i < b->prompt.count; i++)
+    if (b->prompt.item[i]) return true;
+  for (size_t i = 0; i < b->predict.count; i++)
+    if (b->predict.item[i]) return true;
+  return false;
+}
+
+/* --- The model ------------------------------------------------------------------ */
+
+/* The image and the weights packed from it: better a sentence now than to be
+ * killed later. */
+static int check_memory(const bench *b) {
+  size_t bytes, available = bench_memory("/proc/meminfo", "MemAvailable");
+  hr_error err;
+  if (cli_image_bytes(&b->shape, &bytes, &err) != HR_OK)
+    return cli_fail_error("--synthetic", &err);
+  size_t needed = bytes * (has_tests(b) ? 2 : 1);
+  if (!available || needed <= available) return HR_OK;
+  return cli_fail(HR_ERROR_MEMORY,
+                  "--synthetic: %s takes %zu MiB of memory, expected at most the %zu MiB now free",
+                  b->shape.name, needed >> 20, available >> 20);
+}
+
+static cli_progress progress_of(const bench *b, const char *what, bool *show) {
+  *show = isatty(STDERR_FILENO) && !b->set.common.quiet;
+  return (cli_progress){.what = what, .start = cli_now()};
+}
+
+static int make_image(bench *b) {
+  hr_error err;
+  bool show;
+  int status = check_memory(b);
+  if (status != HR_OK) return status;
+  cli_progress progress = progress_of(b, "drawing weights", &show);
+  double start = cli_now();
+  hr_status made =
+      cli_image_make(&b->shape, cli_report_progress, show ? &progress : NULL, &b->image, &err);
+  b->make_seconds = cli_now() - start;
+  cli_end_progress(&progress);
+  if (made != HR_OK) return cli_fail_error("--synthetic", &err);
+  return b->set.save ? cli_save_file(b->set.save, b->image.data, b->image.bytes) : HR_OK;
+}
+
+static void log_kernel(void *data, const char *slot, const char *kernel) {
+  (void)data;
+  cli_note("kernel %s: %s", slot, kernel);
+}
+
+static hr_model *open_image(bench *b, const cli_common *common, int *status) {
+  hr_error err;
+  bool show;
+  hr_model_options o;
+  hr_model_options_init(&o);
+  cli_progress progress = progress_of(b, "loading", &show);
+  o.weights = (hr_weights)common->weights.value;
+  o.isa = common->isa;
+  o.progress = cli_report_progress;
+  o.progress_data = show ? &progress : NULL;
+  hr_model *model = hr_model_open_memory(b->image.data, b->image.bytes, b->shape.name, &o, &err);
+  cli_end_progress(&progress);
+  if (!model)
+    *status = cli_fail_error(err.status == HR_ERROR_USAGE ? common->isa_from : NULL, &err);
+  else if (common->log.given)
+    cli_visit_kernels(hr_model_isa(model), log_kernel, NULL);
+  return model;
+}
+
+static bool all_tiers(const bench *b) {
+  return b->set.common.isa && strcmp(b->set.common.isa, "all") == 0;
+}
+
+static int open_model(bench *b) {
+  const cli_texts *p = &b->set.common.positional;
+  cli_common common = b->set.common;
+  int status = HR_OK;
+  if (all_tiers(b)) common.isa = NULL;
+  double start = cli_now();
+  b->model = b->set.synthetic
+                 ? open_image(b, &common, &status)
+                 : cli_open_model(&common, p->count ? p->item[0] : NULL, false, &status);
+  b->load_seconds = cli_now() - start;
+  return status;
+}
+
+/* Panels are alike for all tiers: a tier is the same weights with other kernels. */
+static int make_variants(bench *b) {
+  size_t count;
+  const hr_tier *tier = hr_tiers(&count);
+  b->variant = calloc(count, sizeof *b->variant);
+  if (!b->variant) return cli_fail_memory();
+  for (size_t i = 0; i < count; i++) {
+    hr_model *v = &b->variant[b->variants];
+    const char *only = all_tiers(b) ? tier[i].name : hr_model_isa(b->model);
+    *v = *b->model;
+    if (strcmp(only, tier[i].name) == 0 &&
+        hr_kernels_select(&v->kernels, hr_cpu_features(), tier[i].name))
+      b->variants++;
+  }
+  return HR_OK;
+}
+
+/* --- Places --------------------------------------------------------------------- */
+
+static uint64_t most_of(const bench_numbers *list) {
+  uint64_t most = 0;
+  for (size_t i = 0; i < list->count; i++)
+    if (list->item[i] > most) most = list->item[i];
+  return most;
+}
+
+static int find_context(bench *b) {
+  const hr_transformer *t = &b->model->loaded.transformer;
+  const hr_description *d = &t->description;
+  uint64_t prompt = most_of(&b->prompt), predict = most_of(&b->predict), depth = most_of(&b->depth);
+  size_t needed = (size_t)(depth + (prompt > predict ? prompt : predict));
+  size_t room = b->set.common.context.given ? (size_t)b->set.common.context.value : needed;
+  if (d->position == HR_POSITION_LEARNED && t->position_rows - d->position_offset < room)
+    room = t->position_rows - d->position_offset;
+  if (d->mask == HR_MASK_FULL && (predict || depth))
+    return cli_fail(HR_ERROR_USAGE, "model: sees a text as a whole, expected -n 0 and -d 0");
+  if (needed > room)
+    return cli_fail(HR_ERROR_CONTEXT, "context: %zu positions are needed, expected at most %zu",
+                    needed, room);
+  if (needed > d->context)
+    bench_warn(b, "%zu positions are more than the %u that the model was trained for", needed,
+               d->context);
+  b->ids_count = needed;
+  b->context = room;
+  return HR_OK;
+}
+
+static bool make_limits(bench_limits *limits, unsigned threads, size_t rounds) {
+  limits->threads = threads;
+  for (int i = 0; i < BENCH_LIMITS; i++) {
+    limits->value[i] = calloc(rounds, sizeof *limits->value[i]);
+    if (!limits->value[i]) return false;
+  }
+  return true;
+}
+
+static int open_place(bench *b, bench_place *p, const hr_model *model, unsigned threads) {
+  const cli_common *c = &b->set.common;
+  hr_error err;
+  hr_session_options o;
+  hr_session_options_init(&o);
+  o.context = b->context;
+  o.cache = c->cache.given ? (hr_cache)(c->cache.value + HR_CACHE_F16) : HR_CACHE_AUTO;
+  o.threads = threads;
+  o.threads_batch = (unsigned)c->threads_batch.value;
+  o.no_pin = c->no_pin;
+  o.cores = c->cores;
+  o.progress = cli_report_progress; /* without data: listens for Ctrl-C only */
+  double start = cli_now();
+  p->session = hr_session_create(model, &o, &err);
+  p->session_seconds = cli_now() - start;
+  if (!p->session) return cli_fail_error(NULL, &err);
+  p->model = model;
+  p->peaks = perf_peaks_of(model->kernels.isa);
+  if (hr_session_warning(p->session)) bench_warn(b, "%s", hr_session_warning(p->session));
+  unsigned one = hr_session_threads(p->session), many = hr_session_threads_batch(p->session);
+  if (!make_limits(&p->limits[0], one, b->set.repeat.value) ||
+      (many != one && !make_limits(&p->limits[1], many, b->set.repeat.value)))
+    return cli_fail_memory();
+  return HR_OK;
+}
+
+static int open_places(bench *b) {
+  b->place = calloc(b->variants * b->threads.count, sizeof *b->place);
+  if (!b->place) return cli_fail_memory();
+  for (size_t v = 0; v < b->variants; v++)
+    for (size_t t = 0; t < b->threads.count; t++) {
+      int status = open_place(b, &b->place[b->places++], &b->variant[v],
+                              (unsigned)b->threads.item[t]);
+      if (status != HR_OK) return status;
+    }
+  return HR_OK;
+}
+
+/* As much as a token reads, so that the limit is that of the same caches; more
+ * than a few times what caches hold tells nothing new. */
+static int open_buffer(bench *b) {
+  const size_t enough = (size_t)256 << 20, for_each = (size_t)32 << 20;
+  size_t available = bench_memory("/proc/meminfo", "MemAvailable");
+  bench_place *widest = &b->place[0];
+  unsigned threads = 0;
+  for (size_t i = 0; i < b->places; i++)
+    for (size_t j = 0; j < 2; j++)
+      if (b->place[i].limits[j].threads > threads) {
+        threads = b->place[i].limits[j].threads;
+        widest = &b->place[i];
+      }
+  size_t most = for_each * threads > enough ? for_each * threads : enough;
+  if (available && most > available / 8) most = available / 8;
+  bench_work token = bench_work_of(widest->session, 0, 1, 1);
+  size_t bytes = token.bytes < (double)most ? (size_t)token.bytes : most;
+  return bench_buffer_make(&b->buffer, bytes, threads, widest->session->team);
+}
+
+/* --- Tests ---------------------------------------------------------------------- */
+
+static int add_test(bench *b, bench_place *p, bool prompt, uint64_t tokens, uint64_t depth) {
+  if (!tokens) return HR_OK;
+  size_t repeat = (size_t)b->set.repeat.value;
+  bench_test *t = &b->test[b->tests++];
+  *t = (bench_test){.place = p, .prompt = prompt, .tokens = (size_t)tokens,
+                    .depth = (size_t)depth};
+  t->seconds = calloc(repeat, sizeof *t->seconds);
+  t->first = calloc(repeat, sizeof *t->first);
+  if (!t->seconds || !t->first) return cli_fail_memory();
+  t->work = bench_work_of(p->session, t->depth, t->tokens, prompt ? p->session->chunk : 1);
+  return HR_OK;
+}
+
+static int add_tests(bench *b) {
+  size_t each = b->depth.count * (b->prompt.count + b->predict.count);
+  int status = HR_OK;
+  b->test = calloc(b->places * each, sizeof *b->test);
+  if (!b->test) return cli_fail_memory();
+  for (size_t p = 0; p < b->places; p++)
+    for (size_t d = 0; d < b->depth.count; d++) {
+      for (size_t i = 0; status == HR_OK && i < b->prompt.count; i++)
+        status = add_test(b, &b->place[p], true, b->prompt.item[i], b->depth.item[d]);
+      for (size_t i = 0; status == HR_OK && i < b->predict.count; i++)
+        status = add_test(b, &b->place[p], false, b->predict.item[i], b->depth.item[d]);
+    }
+  return status;
+}
+
+/* Ids that the cache is filled with: drawn, always the same. */
+static int draw_ids(bench *b) {
+  uint64_t state = 1, vocab = hr_model_vocab_size(b->model);
+  b->ids = calloc(b->ids_count + 1, sizeof *b->ids);
+  if (!b->ids) return cli_fail_memory();
+  for (size_t i = 0; i <= b->ids_count; i++) {
+    state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    b->ids[i] = (int32_t)((state >> 33) % vocab);
+  }
+  return HR_OK;
+}
+
+static int make_sampler(bench *b) {
+  hr_error err;
+  hr_sampler_options o;
+  hr_sampler_options_init(&o);
+  o.temperature = 0;
+  b->sampler = hr_sampler_create(b->model, &o, &err);
+  return b->sampler ? HR_OK : cli_fail_error(NULL, &err);
+}
+
+static int set_up(bench *b) {
+  int status = open_model(b);
+  if (status == HR_OK) status = find_context(b);
+  if (status == HR_OK) status = make_variants(b);
+  if (status == HR_OK) status = open_places(b);
+  if (status == HR_OK) status = open_buffer(b);
+  if (status == HR_OK) status = draw_ids(b);
+  if (status == HR_OK) status = make_sampler(b);
+  if (status == HR_OK) status = add_tests(b);
+  return status;
+}
+
+/* --- Samples -------------------------------------------------------------------- */
+
+static int failed(const bench_test *t, const hr_error *err) {
+  char name[64];
+  return cli_fail_error(bench_test_name(t, name), err);
+}
+
+/* Brings the cache to a depth; what is there from the test before stays. */
+static int fill(const bench *b, const bench_test *t) {
+  bench_place *p = t->place;
+  hr_error err;
+  size_t have = p->filled < t->depth ? p->filled : t->depth;
+  if (hr_session_rewind(p->session, have, &err) != HR_OK) return failed(t, &err);
+  p->filled = have;
+  if (have < t->depth && hr_session_eval(p->session, b->ids + have, t->depth - have,
+                                         HR_LOGITS_NONE, &err) != HR_OK)
+    return failed(t, &err);
+  p->filled = t->depth;
+  return HR_OK;
+}
+
+static int32_t pick(const bench *b, const bench_test *t, hr_error *err) {
+  int32_t id = hr_sampler_pick(b->sampler, hr_session_logits(t->place->session, 0), err);
+  if (id >= 0) hr_sampler_accept(b->sampler, id);
+  return id;
+}
+
+static int run_prompt(const bench *b, const bench_test *t, double *seconds, double *first) {
+  hr_error err;
+  double start = cli_now();
+  if (hr_session_eval(t->place->session, b->ids + t->depth, t->tokens, HR_LOGITS_LAST, &err) !=
+      HR_OK)
+    return failed(t, &err);
+  double middle = cli_now();
+  if (pick(b, t, &err) < 0) return failed(t, &err);
+  *first = cli_now() - start;
+  *seconds = middle - start;
+  t->place->filled = t->depth + t->tokens;
+  return HR_OK;
+}
+
+/* Each token is the one picked after the one before. */
+static int run_generation(const bench *b, const bench_test *t, double *seconds) {
+  hr_error err;
+  int32_t id = b->ids[t->depth];
+  double start = cli_now();
+  for (size_t i = 0; i < t->tokens; i++) {
+    if (cli_interrupted()) return HR_ERROR_CANCELLED;
+    if (hr_session_eval(t->place->session, &id, 1, HR_LOGITS_LAST, &err) != HR_OK)
+      return failed(t, &err);
+    id = pick(b, t, &err);
+    if (id < 0) return failed(t, &err);
+  }
+  *seconds = cli_now() - start;
+  return HR_OK;
+}
+
+/* The first test that has a digest and does the same. */
+static const bench_test *same_test(const bench *b, const bench_test *t) {
+  for (size_t i = 0; i < b->tests; i++) {
+    const bench_test *o = &b->test[i];
+    if (o->has_digest && o->prompt == t->prompt && o->tokens == t->tokens && o->depth == t->depth)
+      return o;
+  }
+  return NULL;
+}
+
+/* A speed says nothing when the results differ: no rate is reported then. */
+static int check_digest(const bench *b, bench_test *t) {
+  enum { DIFFERS = 1 };
+  const bench_place *p = t->place;
+  char name[64];
+  uint64_t digest = hr_digest(HR_DIGEST_INIT, hr_session_logits(p->session, 0),
+                              hr_model_vocab_size(b->model));
+  const bench_test *o = same_test(b, t);
+  if (o && o->digest != digest)
+    return cli_fail((hr_status)DIFFERS,
+                    "%s: digest %d-%016" PRIx64 " with %s and %u threads, expected %d-%016" PRIx64
+                    " as with %s and %u threads; no rate is reported",
+                    bench_test_name(t, name), HR_ARITHMETIC, digest, p->model->kernels.isa,
+                    hr_session_threads(p->session), HR_ARITHMETIC, o->digest,
+                    o->place->model->kernels.isa, hr_session_threads(o->place->session));
+  t->digest = digest;
+  t->has_digest = true;
+  return HR_OK;
+}
+
+static int run_test(const bench *b, bench_test *t, bool keep) {
+  double seconds = 0, first = 0;
+  int status = fill(b, t);
+  if (status == HR_OK)
+    status = t->prompt ? run_prompt(b, t, &seconds, &first) : run_generation(b, t, &seconds);
+  if (status == HR_OK) status = check_digest(b, t);
+  if (status != HR_OK || !keep) return status;
+  /* a clock that stood still would make an infinite rate */
+  t->seconds[t->count] = seconds > 1e-9 ? seconds : 1e-9;
+  t->first[t->count++] = first > 1e-9 ? first : 1e-9;
+  return HR_OK;
+}
+
+/* Every place: its limits, then its tests. */
+static int run_round(bench *b, bool keep, cli_progress *progress, double *done) {
+  const bench_place *last = NULL;
+  double step = 1.0 / (double)(b->tests * (b->set.repeat.value + 1));
+  for (size_t i = 0; i < b->tests; i++) {
+    bench_test *t = &b->test[i];
+    int status = HR_OK;
+    if (keep && t->place != last) status = bench_limits_sample(&b->buffer, t->place);
+    last = t->place;
+    if (status == HR_OK) status = run_test(b, t, keep);
+    if (status != HR_OK) return status;
+    *done += step;
+    if (!cli_report_progress(progress, *done)) return HR_ERROR_CANCELLED;
+  }
+  return HR_OK;
+}
+
+static int run_rounds(bench *b) {
+  bool show;
+  cli_progress progress = progress_of(b, "measuring", &show);
+  double done = 0;
+  b->load_before = bench_load_average();
+  int status = run_round(b, false, show ? &progress : NULL, &done);
+  for (uint64_t r = 0; status == HR_OK && r < b->set.repeat.value; r++)
+    status = run_round(b, true, show ? &progress : NULL, &done);
+  cli_end_progress(&progress);
+  b->load_after = bench_load_average();
+  b->peak_bytes = bench_memory("/proc/self/status", "VmHWM");
+  return status;
+}
+
+/* Other work on the machine shows in the limits, which should not move. */
+static void warn_of_disturbance(bench *b) {
+  static const char *const names[] = {"read", "int8", "fp32"};
+  for (size_t p = 0; p < b->places; p++)
+    for (size_t j = 0; j < 2; j++) {
+      const bench_limits *l = &b->place[p].limits[j];
+      for (int i = 0; i < BENCH_LIMITS; i++) {
+        double best = bench_limit_best(l, (bench_limit)i), least = best;
+        for (size_t k = 0; k < l->count; k++)
+          if (l->value[i][k] < least) least = l->value[i][k];
+        if (least < 0.8 * best)
+          bench_warn(b, "a busy machine: limit '%s' of %u threads fell to %.0f %% of its best",
+                     names[i], l->threads, 100 * least / best);
+      }
+    }
+}
+
+/* --- From start to end ------------------------------------------------------------ */
+
+static void release(bench *b) {
+  for (size_t i = 0; i < b->tests; i++) {
+    free(b->test[i].seconds);
+    free(b->test[i].first);
+  }
+  for (size_t i = 0; i < b->places; i++) {
+    hr_session_free(b->place[i].session);
+    for (size_t j = 0; j < 2; j++)
+      for (int k = 0; k < BENCH_LIMITS; k++) free(b->place[i].limits[j].value[k]);
+  }
+  bench_buffer_free(&b->buffer);
+  hr_sampler_free(b->sampler);
+  hr_model_free(b->model);
+  cli_image_free(&b->image);
+  free(b->variant);
+  free(b->place);
+  free(b->test);
+  free(b->ids);
+  free(b->prompt.item);
+  free(b->predict.item);
+  free(b->depth.item);
+  free(b->threads.item);
+}
+
+static int run_all(bench *b) {
+  int status = read_settings(b);
+  if (status == HR_OK && !has_tests(b) && !b->set.save)
+    status = cli_fail(HR_ERROR_USAGE, "-p and -n: nothing to measure, expected a number above 0");
+  const char *json = b->set.json;
+  if (status == HR_OK && json && strcmp(json, "-") != 0) status = cli_check_save(json);
+  if (status == HR_OK && b->set.save) status = cli_check_save(b->set.save);
+  if (status == HR_OK && b->set.synthetic) status = make_image(b);
+  if (status != HR_OK || !has_tests(b)) return status;
+  status = set_up(b);
+  if (status == HR_OK) status = run_rounds(b);
+  if (status != HR_OK) return status;
+  warn_of_disturbance(b);
+  return bench_report(b);
+}
+
+static int bench_command(const cli_command *command, int argc, char **argv) {
+  bench *b = calloc(1, sizeof *b);
+  int status;
+  if (!b) return cli_fail_memory();
+  b->set.repeat.value = 5;
+  if (cli_start(command, argc, argv, &b->set, &status)) status = run_all(b);
+  release(b);
+  free(b);
+  return status;
+}
+
+const cli_command cli_bench_command = {
+    .name = "bench",
+    .arguments = "[MODEL] [-p LIST] [-n LIST] [-d LIST] [-t LIST] [-r N] [options]",
+    .summary = "measure speed, beside what the machine can do at most",
+    .details =
+        "Runs the model as 'run' does: prompts of -p tokens, and -n tokens generated one at a\n"
+        "time by the likeliest choice, each after -d tokens. LIST is numbers with commas; every\n"
+        "combination is measured, and --isa all measures every kernel tier that the CPU has.\n"
+        "Samples go round, so that all settings see the machine in the same moods.\n\n"
+        "Beside them the same threads measure how fast memory can be read and how fast int8\n"
+        "products and fp32 multiply-adds can be at most. 'of limit' is the share of the rate\n"
+        "that the tightest of these allows; more than 100 % is marked: the limit was not met.\n\n"
+        "No rate is reported, and the status is 1, when the logits are not the same bits in\n"
+        "every sample, tier and number of threads.",
+    .options = options,
+    .option_count = sizeof options / sizeof *options,
+    .run = bench_command,
+};

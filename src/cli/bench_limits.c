@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT
+ * The machine's own limits, measured by the very threads of a session. Each
+ * thread works until the time is up and counts: cores of different speed, or
+ * one that was taken away for a moment, don't hold the others. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/memory.h"
+#include "bench.h"
+#include "interrupt.h"
+#include "kernels/select.h"
+
+enum { PEAK_TURNS = 10000, READ_PIECE = 1 << 18 };
+static const double peak_window = 3e-3, read_window = 8e-3; /* seconds */
+
+/* One window of one kind of work by all threads. */
+typedef struct window {
+  hr_team *team;
+  double seconds;
+  void (*loop)(size_t turns); /* NULL: reading */
+  double loop_work;
+  bench_buffer *buffer;
+  size_t streams;
+  bool wide;
+  double *rate; /* of each thread */
+} window;
+
+/* A thread's part of the buffer, a multiple of a step in each of its streams. */
+static size_t part_bytes(const bench_buffer *b, unsigned threads) {
+  size_t step = (size_t)PERF_READ_STEP * PERF_MOST_STREAMS;
+  return b->bytes / threads / step * step;
+}
+
+/* Goes on where the thread stopped: what is in a cache was read long ago. */
+static double read_piece(const window *w, unsigned thread, unsigned threads) {
+  size_t part = part_bytes(w->buffer, threads), each = part / w->streams;
+  size_t *at = &w->buffer->cursor[thread], length = READ_PIECE / w->streams;
+  if (*at >= each) *at = 0;
+  if (length > each - *at) length = each - *at;
+  perf_read(w->buffer->data + thread * part + *at, length, each, w->streams, w->wide);
+  *at += length;
+  return (double)(length * w->streams);
+}
+
+static double thread_seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void run_window(void *arg, unsigned thread, unsigned threads) {
+  window *w = arg;
+  double work = 0, now;
+  if (threads > 1) hr_team_barrier(w->team, thread);
+  double start = cli_now(), used = thread_seconds();
+  do {
+    if (w->loop) {
+      w->loop(PEAK_TURNS);
+      work += w->loop_work * PEAK_TURNS;
+    } else {
+      work += read_piece(w, thread, threads);
+    }
+    now = cli_now();
+  } while (now - start < w->seconds);
+  /* Registers are a core's own: time in which it did something else does not
+   * count. Memory is shared: who reads alone reads faster than all together. */
+  double spent = w->loop ? thread_seconds() - used : now - start;
+  w->rate[thread] = spent > 0 ? work / spent : 0;
+}
+
+/* The sum over the threads; 0 with an error. */
+static double rate_of(window *w, unsigned threads, hr_error *err) {
+  double sum = 0;
+  if (hr_team_run(w->team, threads, run_window, w, err) != HR_OK) return 0;
+  for (unsigned i = 0; i < threads; i++) sum += w->rate[i];
+  return sum;
+}
+
+/* The faster of one stream and of four: machines differ. */
+static double read_rate(window *w, unsigned threads, hr_error *err) {
+  double best = 0;
+  w->loop = NULL;
+  w->seconds = read_window;
+  w->wide = hr_cpu_features() & HR_CPU_AVX2;
+  for (w->streams = 1; w->streams <= PERF_MOST_STREAMS; w->streams += PERF_MOST_STREAMS - 1) {
+    double rate = rate_of(w, threads, err);
+    if (rate > best) best = rate;
+  }
+  return best;
+}
+
+/* A multiply and an addition are two operations. */
+static double peak_rate(window *w, void (*loop)(size_t), double work, unsigned threads,
+                        hr_error *err) {
+  w->loop = loop;
+  w->loop_work = 2 * work;
+  w->seconds = peak_window;
+  return rate_of(w, threads, err);
+}
+
+static int sample(bench_buffer *buffer, const bench_place *place, bench_limits *limits) {
+  hr_error err = {.status = HR_OK};
+  window w = {.team = place->session->team, .buffer = buffer};
+  w.rate = hr_calloc(limits->threads, sizeof *w.rate);
+  if (!w.rate) return cli_fail_memory();
+  const perf_peaks *p = place->peaks;
+  double now[BENCH_LIMITS] = {0};
+  now[BENCH_READ] = read_rate(&w, limits->threads, &err);
+  if (p) {
+    now[BENCH_INT8] = peak_rate(&w, p->dot, p->dot_work, limits->threads, &err);
+    now[BENCH_FP32] = peak_rate(&w, p->fma, p->fma_work, limits->threads, &err);
+  }
+  hr_free(w.rate);
+  if (err.status != HR_OK) return cli_fail_error("limits", &err);
+  for (int i = 0; i < BENCH_LIMITS; i++) limits->value[i][limits->count] = now[i];
+  limits->count++;
+  return HR_OK;
+}
+
+int bench_limits_sample(bench_buffer *buffer, bench_place *place) {
+  for (size_t i = 0; i < 2; i++)
+    if (place->limits[i].threads) {
+      int status = sample(buffer, place, &place->limits[i]);
+      if (status != HR_OK) return status;
+    }
+  return HR_OK;
+}
+
+const bench_limits *bench_limits_for(const bench_place *place, bool many) {
+  return &place->limits[many && place->limits[1].threads];
+}
+
+double bench_limit_best(const bench_limits *limits, bench_limit which) {
+  double best = 0;
+  for (size_t i = 0; i < limits->count; i++)
+    if (limits->value[which][i] > best) best = limits->value[which][i];
+  return best;
+}
+
+/* --- Memory ------------------------------------------------------------------ */
+
+/* Pages come where they are first written: near the thread that will read them. */
+static void touch(void *arg, unsigned thread, unsigned threads) {
+  bench_buffer *b = arg;
+  size_t part = part_bytes(b, threads);
+  memset(b->data + thread * part, 1, thread + 1 == threads ? b->bytes - thread * part : part);
+}
+
+/* The block of smaps that holds the address says what its pages are. */
+static int in_huge_pages(const void *address) {
+  FILE *file = fopen("/proc/self/smaps", "r");
+  char line[512];
+  bool inside = false;
+  int huge = -1;
+  while (file && huge < 0 && fgets(line, sizeof line, file)) {
+    unsigned long from, to, kib;
+    if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+      inside = from <= (unsigned long)address && (unsigned long)address < to;
+    else if (inside && sscanf(line, "AnonHugePages: %lu kB", &kib) == 1)
+      huge = kib > 0;
+  }
+  if (file) fclose(file);
+  return huge;
+}
+
+int bench_buffer_make(bench_buffer *buffer, size_t bytes, unsigned threads, hr_team *team) {
+  hr_error err;
+  bench_buffer_free(buffer);
+  /* every thread needs a little, in four streams */
+  size_t least = (size_t)threads * PERF_MOST_STREAMS * 4096;
+  buffer->bytes = bytes > least ? bytes : least;
+  buffer->most_threads = threads;
+  buffer->cursor = hr_calloc(threads, sizeof *buffer->cursor);
+  buffer->data = hr_alloc_pages(buffer->bytes);
+  if (!buffer->data || !buffer->cursor) return cli_fail_memory();
+  if (hr_team_run(team, threads, touch, buffer, &err) != HR_OK)
+    return cli_fail_error("limits", &err);
+  buffer->huge = in_huge_pages(buffer->data);
+  return HR_OK;
+}
+
+void bench_buffer_free(bench_buffer *buffer) {
+  hr_free_pages(buffer->data, buffer->bytes);
+  hr_free(buffer->cursor);
+  *buffer = (bench_buffer){0};
+}

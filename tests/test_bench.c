@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: MIT
+ * What bench measures with, and the command from outside. HEADROW_COMMAND names
+ * the program. */
+#include <criterion/criterion.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/statistics.h"
+#include "cli/synthetic.h"
+#include "model/source.h"
+
+TestSuite(bench, .timeout = 300);
+
+/* --- Statistics ---------------------------------------------------------------- */
+
+#define EXPECT_NEAR(x, y) cr_expect(fabs((x) - (y)) < 1e-12, "%.17g, expected %.17g", (x), (y))
+
+Test(bench, statistics_of_known_samples) {
+  double five[] = {3, 1, 5, 2, 4};
+  cli_statistics s = cli_statistics_of(five, 5);
+  cr_expect_eq(s.count, 5);
+  EXPECT_NEAR(s.least, 1.0);
+  EXPECT_NEAR(s.most, 5.0);
+  EXPECT_NEAR(s.median, 3.0);
+  EXPECT_NEAR(s.mean, 3.0);
+  EXPECT_NEAR(s.p95, 4.8);
+  EXPECT_NEAR(s.sd, sqrt(2.5));
+
+  double four[] = {8, 2, 4, 6};
+  s = cli_statistics_of(four, 4);
+  EXPECT_NEAR(s.median, 5.0);
+  EXPECT_NEAR(s.p95, 7.7);
+  EXPECT_NEAR(s.sd, sqrt(20.0 / 3));
+}
+
+Test(bench, statistics_of_few_samples_are_finite) {
+  double one[] = {7};
+  cli_statistics s = cli_statistics_of(one, 1);
+  EXPECT_NEAR(s.median, 7.0);
+  EXPECT_NEAR(s.p95, 7.0);
+  EXPECT_NEAR(s.sd, 0.0);
+  s = cli_statistics_of(NULL, 0);
+  cr_expect(s.count == 0 && s.median == 0 && s.sd == 0 && s.p95 == 0);
+}
+
+/* The sum of squares of these would lose the deviation. */
+Test(bench, deviation_of_samples_far_from_zero) {
+  double far[] = {1e9 + 1, 1e9 + 2, 1e9 + 3};
+  cli_statistics s = cli_statistics_of(far, 3);
+  EXPECT_NEAR(s.sd, 1.0);
+}
+
+Test(bench, quantiles_lie_between_samples) {
+  const double x[] = {0, 10, 20};
+  EXPECT_NEAR(cli_quantile(x, 3, 0.0), 0.0);
+  EXPECT_NEAR(cli_quantile(x, 3, 0.25), 5.0);
+  EXPECT_NEAR(cli_quantile(x, 3, 1.0), 20.0);
+}
+
+/* --- Shapes -------------------------------------------------------------------- */
+
+Test(bench, known_shapes) {
+  static const struct {
+    const char *text;
+    uint32_t width, layers, heads, kv, ffn, vocab, context;
+    bool tied;
+    hr_format format;
+  } all[] = {
+      {"smollm2-135m:q8_0", 576, 30, 9, 3, 1536, 49152, 8192, true, HR_FORMAT_Q8_0},
+      {"gpt2-124m:f16", 768, 12, 12, 12, 3072, 50257, 1024, true, HR_FORMAT_F16},
+      {"tinyllama-1.1b:bf16", 2048, 22, 32, 4, 5632, 32000, 2048, false, HR_FORMAT_BF16},
+      {"llama-7b:f32", 4096, 32, 32, 32, 11008, 32000, 4096, false, HR_FORMAT_F32},
+      {"dim=64,layers=2,heads=4,kv=2,ffn=96,vocab=300,ctx=128,tied=1:f16", 64, 2, 4, 2, 96, 300,
+       128, true, HR_FORMAT_F16},
+      {"dim=128,layers=1:q8_0", 128, 1, 2, 2, 352, 32000, 4096, false, HR_FORMAT_Q8_0},
+  };
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    cli_shape s;
+    hr_error err = {0};
+    cr_assert_eq(cli_shape_parse(all[i].text, &s, &err), HR_OK, "%s: %s", all[i].text, err.message);
+    cr_expect(s.width == all[i].width && s.layers == all[i].layers && s.heads == all[i].heads &&
+                  s.kv_heads == all[i].kv && s.ffn_width == all[i].ffn &&
+                  s.vocab == all[i].vocab && s.context == all[i].context &&
+                  s.tied == all[i].tied && s.format == all[i].format,
+              "%s", all[i].text);
+    cr_expect_str_eq(s.name, all[i].text);
+  }
+}
+
+Test(bench, bad_shapes_are_refused_with_a_sentence) {
+  static const struct {
+    const char *text, *word;
+  } all[] = {
+      {"", "unknown"},
+      {":f16", "unknown"},
+      {"smollm2-135m", "no type"},
+      {"smollm2-135m:", "unknown type"},
+      {"smollm2-135m:q4_0", "q4_0"},
+      {"SmolLM2-135M:f16", "tinyllama-1.1b"},
+      {"bert-base:f16", "not yet known"},
+      {"minilm-l6:q8_0", "not yet known"},
+      {"dim=64:f16", "layers"},
+      {"layers=2:f16", "dim"},
+      {"dim=64,layers=2,depth=1:f16", "depth"},
+      {"dim=64,layers:f16", "layers"},
+      {"dim=64,layers=2,dim=64:f16", "once"},
+      {"dim=64,layers=2,tied=2:f16", "tied"},
+      {"dim=64,layers=2,tied=1,tied=0:f16", "tied"},
+      {"dim=64,layers=0:f16", "layers"},
+      {"dim=64,layers=-1:f16", "layers"},
+      {"dim=64,layers=1e3:f16", "layers"},
+      {"dim=64,layers=99999999999999999999:f16", "layers"},
+      {"dim=64,layers=2,vocab=259:f16", "vocab"},
+      {"dim=64,layers=2,heads=3:f16", "even width"},
+      {"dim=30,layers=2,heads=2:f16", "even width"},
+      {"dim=64,layers=2,heads=4,kv=3:f16", "divisor"},
+      {"dim=48,layers=2,heads=1,ffn=96:q8_0", "32"},
+      {"dim=64,layers=2,ffn=100:q8_0", "32"},
+      {"dim=65536,layers=1024,ffn=262144,vocab=4194304,heads=1024,kv=1024,ctx=1048576,tied=0:"
+       "f32,and,more",
+       "longer"},
+  };
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    cli_shape s;
+    hr_error err = {0};
+    cr_expect_eq(cli_shape_parse(all[i].text, &s, &err), HR_ERROR_USAGE, "%s", all[i].text);
+    cr_expect(strstr(err.message, all[i].word) && strstr(err.message, "expected"), "%s: %s",
+              all[i].text, err.message);
+  }
+}
+
+/* --- Images -------------------------------------------------------------------- */
+
+#define SMALL "dim=64,layers=2,heads=4,kv=2,ffn=96,vocab=300,ctx=128"
+
+static cli_image image_of(const char *text) {
+  cli_shape s;
+  cli_image image;
+  hr_error err = {0};
+  size_t bytes = 0;
+  cr_assert_eq(cli_shape_parse(text, &s, &err), HR_OK, "%s", err.message);
+  cr_assert_eq(cli_image_bytes(&s, &bytes, &err), HR_OK, "%s", err.message);
+  cr_assert_eq(cli_image_make(&s, NULL, NULL, &image, &err), HR_OK, "%s", err.message);
+  cr_expect_eq(image.bytes, bytes);
+  return image;
+}
+
+static uint64_t hash(const cli_image *image) {
+  const unsigned char *at = image->data;
+  uint64_t h = UINT64_C(0xcbf29ce484222325);
+  for (size_t i = 0; i < image->bytes; i++) h = (h ^ at[i]) * UINT64_C(0x100000001b3);
+  return h;
+}
+
+/* Digests of two machines are comparable only when these never change. */
+Test(bench, weights_are_the_same_bytes_everywhere) {
+  static const struct {
+    const char *text;
+    uint64_t hash;
+  } all[] = {
+      {SMALL ":f32", UINT64_C(0x6aafd705afbca346)},
+      {SMALL ":f16", UINT64_C(0x2dde486737eed5ee)},
+      {SMALL ":bf16", UINT64_C(0xf5dd791712cf5945)},
+      {SMALL ":q8_0", UINT64_C(0x357006eea211ae97)},
+  };
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    cli_image image = image_of(all[i].text);
+    cr_expect_eq(hash(&image), all[i].hash, "%s: %#" PRIx64, all[i].text, hash(&image));
+    cli_image_free(&image);
+  }
+}
+
+/* Products of rows of unit variance must stay near unit variance. */
+static void expect_scale(const hr_tensor *t) {
+  size_t count = t->dim[0] * t->dim[1];
+  float *x = calloc(count, sizeof *x);
+  hr_format_get(t->format)->widen(t->data, x, count);
+  double sum = 0, mean = 0;
+  for (size_t i = 0; i < count; i++) {
+    sum += (double)x[i] * (double)x[i];
+    mean += (double)x[i];
+  }
+  double scale = sqrt(sum / (double)count) * sqrt((double)t->dim[1]);
+  cr_expect(scale > 0.65 && scale < 1.5, "%s: %g", t->name, scale);
+  cr_expect(fabs(mean / (double)count) * sqrt((double)t->dim[1]) < 0.1, "%s", t->name);
+  free(x);
+}
+
+Test(bench, images_are_models) {
+  static const char *const all[] = {SMALL ":f32", SMALL ":f16", SMALL ",tied=1:bf16",
+                                    SMALL ":q8_0"};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    cli_image image = image_of(all[i]);
+    hr_error err = {0};
+    hr_source *source = hr_source_open_memory(image.data, image.bytes, all[i], &err);
+    cr_assert_not_null(source, "%s", err.message);
+    for (size_t j = 0; j < hr_source_tensor_count(source); j++)
+      if (hr_source_tensor_at(source, j)->dims == 2) expect_scale(hr_source_tensor_at(source, j));
+    cr_expect_eq(hr_source_find_tensor(source, "output.weight") == NULL, i == 2);
+    hr_source_close(source);
+    hr_model *model = hr_model_open_memory(image.data, image.bytes, all[i], NULL, &err);
+    cr_assert_not_null(model, "%s", err.message);
+    cr_expect_eq(hr_model_vocab_size(model), 300);
+    cr_expect(hr_model_has_tokenizer(model));
+    size_t count = 0;
+    cr_expect_eq(hr_tokenize(model, "a\nb", 3, 0, NULL, 0, &count, &err), HR_OK);
+    cr_expect_gt(count, 2);
+    hr_model_free(model);
+    cli_image_free(&image);
+  }
+}
+
+static bool refuse(void *data, double done) {
+  *(double *)data = done;
+  return done < 0.5;
+}
+
+Test(bench, drawing_can_be_cancelled) {
+  cli_shape s;
+  cli_image image;
+  hr_error err = {0};
+  double done = 0;
+  cr_assert_eq(cli_shape_parse(SMALL ":f32", &s, &err), HR_OK);
+  cr_expect_eq(cli_image_make(&s, refuse, &done, &image, &err), HR_ERROR_CANCELLED);
+  cr_expect(done >= 0.5 && done < 1);
+  cli_image_free(&image);
+}
+
+/* --- The command ----------------------------------------------------------------- */
+
+typedef struct output {
+  int status;
+  char *out, *err;
+} output;
+
+static char *read_back(FILE *file) {
+  fseek(file, 0, SEEK_END);
+  long size = ftell(file);
+  rewind(file);
+  char *text = calloc((size_t)size + 1, 1);
+  cr_assert_eq(fread(text, 1, (size_t)size, file), (size_t)size);
+  fclose(file);
+  return text;
+}
+
+/* Runs a line of shell in which $H is the command and $D an empty folder. */
+static output shell(const char *line) {
+  FILE *out = tmpfile(), *err = tmpfile();
+  fflush(NULL);
+  pid_t child = fork();
+  if (child == 0) {
+    if (!freopen("/dev/null", "r", stdin)) _exit(99);
+    dup2(fileno(out), STDOUT_FILENO);
+    dup2(fileno(err), STDERR_FILENO);
+    setenv("H", getenv("HEADROW_COMMAND") ? getenv("HEADROW_COMMAND") : "headrow", 1);
+    setenv("ROOT", HEADROW_SOURCE_ROOT, 1);
+    unsetenv("HEADROW_THREADS");
+    unsetenv("HEADROW_ISA");
+    char *whole;
+    if (asprintf(&whole, "D=$(mktemp -d); trap 'rm -rf $D' EXIT; %s", line) < 0) _exit(99);
+    execl("/bin/sh", "sh", "-c", whole, (char *)NULL);
+    _exit(99);
+  }
+  int status;
+  waitpid(child, &status, 0);
+  return (output){WIFEXITED(status) ? WEXITSTATUS(status) : 256, read_back(out), read_back(err)};
+}
+
+static void finish(output *o) {
+  free(o->out);
+  free(o->err);
+}
+
+static size_t lines_of(const char *text) {
+  size_t n = 0;
+  for (; *text; text++) n += *text == '\n';
+  return n;
+}
+
+static json_t *json_of(const char *line) {
+  output o = shell(line);
+  json_error_t error;
+  cr_assert_eq(o.status, 0, "%s: %s", line, o.err);
+  json_t *document = json_loads(o.out, JSON_REJECT_DUPLICATES, &error);
+  cr_assert_not_null(document, "%s: %s", line, error.text);
+  finish(&o);
+  return document;
+}
+
+static double number(const json_t *object, const char *key) {
+  const json_t *value = json_object_get(object, key);
+  cr_assert(json_is_number(value), "%s is no number", key);
+  return json_number_value(value);
+}
+
+static const char *text(const json_t *object, const char *key) {
+  const char *value = json_string_value(json_object_get(object, key));
+  cr_assert_not_null(value, "%s is no text", key);
+  return value;
+}
+
+static void expect_statistics(const json_t *s, size_t samples) {
+  double least = number(s, "min"), most = number(s, "max"), median = number(s, "median");
+  cr_expect(0 < least && least <= median && median <= most);
+  cr_expect(number(s, "p95") >= median && number(s, "p95") <= most);
+  if (samples > 1)
+    cr_expect_geq(number(s, "sd"), 0);
+  else
+    cr_expect(json_is_null(json_object_get(s, "sd")));
+}
+
+static void expect_result(const json_t *r, size_t samples) {
+  const json_t *seconds = json_object_get(r, "seconds"), *limit = json_object_get(r, "limit");
+  cr_expect_eq(json_array_size(json_object_get(r, "seconds_samples")), samples);
+  expect_statistics(seconds, samples);
+  expect_statistics(json_object_get(r, "tokens_per_second"), samples);
+  double rate = number(r, "tokens") / number(seconds, "min");
+  double most = number(json_object_get(r, "tokens_per_second"), "max");
+  cr_expect(fabs(rate - most) < 1e-6 * rate);
+  cr_expect_eq(json_is_null(json_object_get(r, "first_token_seconds")),
+               strcmp(text(r, "work"), "prompt") != 0);
+  if (json_is_null(json_object_get(limit, "percent"))) {
+    cr_expect_str_eq(text(r, "isa"), "portable");
+    cr_expect(strlen(text(limit, "reason")) > 0 && json_is_false(json_object_get(limit, "valid")));
+  } else {
+    double percent = number(limit, "percent");
+    cr_expect_gt(percent, 0);
+    cr_expect_eq(json_is_true(json_object_get(limit, "valid")), percent <= 100);
+    double share = 100 * number(r, "tokens") / number(seconds, "median");
+    share /= number(limit, "tokens_per_second");
+    cr_expect(fabs(percent - share) < 1e-6 * percent);
+  }
+}
+
+/* The digest of the first result of a kind. */
+static const char *digest_of(const json_t *document, const char *work, int tokens, int depth) {
+  size_t i;
+  json_t *r;
+  json_array_foreach(json_object_get(document, "results"), i, r) {
+    if (strcmp(text(r, "work"), work) == 0 && (int)number(r, "tokens") == tokens &&
+        (int)number(r, "depth") == depth)
+      return text(r, "digest");
+  }
+  cr_assert_fail("no %s of %d at %d", work, tokens, depth);
+  return NULL;
+}
+
+Test(bench, a_run_of_a_synthetic_model) {
+  json_t *d = json_of("$H bench -q --synthetic " SMALL
+                      ":q8_0 -p 8,16 -n 4 -d 0,8 -t 1,2 -r 3 --json -");
+  cr_expect_str_eq(text(d, "schema"), "headrow-bench");
+  cr_expect_eq((int)number(d, "schema_version"), 1);
+  cr_expect_eq((int)number(json_object_get(d, "settings"), "context"), 24);
+  const json_t *results = json_object_get(d, "results"), *limits = json_object_get(d, "limits");
+  cr_assert_eq(json_array_size(results), 2 * 2 * 3);
+  cr_assert_eq(json_array_size(limits), 2);
+  size_t i;
+  json_t *r;
+  json_array_foreach(results, i, r) {
+    expect_result(r, 3);
+    cr_expect_str_eq(text(r, "digest"), digest_of(d, text(r, "work"), (int)number(r, "tokens"),
+                                                  (int)number(r, "depth")));
+  }
+  json_array_foreach(limits, i, r) {
+    cr_expect_eq((size_t)number(r, "threads"), i + 1);
+    cr_expect_gt(number(json_object_get(r, "read"), "best"), 0);
+    cr_expect_eq(json_array_size(json_object_get(json_object_get(r, "read"), "samples")), 3);
+  }
+  /* a prompt of 16 at 0 and one of 8 at 8 end in the same logits */
+  cr_expect_str_eq(digest_of(d, "prompt", 16, 0), digest_of(d, "prompt", 8, 8));
+  cr_expect_str_neq(digest_of(d, "prompt", 16, 0), digest_of(d, "prompt", 8, 0));
+  json_decref(d);
+}
+
+/* Multiply-adds and bytes of a model that can be counted by hand. */
+Test(bench, work_is_counted) {
+  json_t *d = json_of("$H bench -q --synthetic dim=64,layers=1,heads=2,kv=1,ffn=96,vocab=320,"
+                      "tied=1:f32 -p 4 -n 0 -t 1 -r 1 --cache f32 --json -");
+  const json_t *r = json_array_get(json_object_get(d, "results"), 0);
+  const json_t *amount = json_object_get(r, "amount");
+  double layer = 64 * (64 + 32 + 32 + 64 + 3 * 96), head = 320 * 64;
+  double attention = (1 + 2 + 3 + 4) * 2 * 2 * 32;
+  cr_expect_eq(number(amount, "float_macs"), 4 * layer + head + attention);
+  cr_expect_eq(number(amount, "int8_macs"), 0);
+  cr_expect_eq(number(amount, "bytes"), 4 * (layer + head) + 4 * 2 * 32 * 4);
+  expect_result(r, 1);
+  json_decref(d);
+}
+
+Test(bench, every_tier_gives_the_same_digest) {
+  json_t *d = json_of("$H bench -q -p 5 -n 3 -d 2 -r 1 --isa all --json -");
+  const json_t *results = json_object_get(d, "results");
+  size_t i, tiers = json_object_size(json_object_get(d, "kernels"));
+  json_t *r;
+  cr_assert_eq(json_array_size(results), 2 * tiers);
+  json_array_foreach(results, i, r) {
+    expect_result(r, 1);
+    cr_expect_str_eq(text(r, "digest"),
+                     text(json_array_get(results, i % 2), "digest"), "%s", text(r, "isa"));
+  }
+  json_decref(d);
+}
+
+Test(bench, a_saved_model_gives_the_same_digest) {
+  json_t *both = json_of("$H bench -q --synthetic " SMALL ":f16 --save $D/m.gguf -p 8 -n 4 -r 1"
+                         " --json $D/a.json >$D/table && "
+                         "$H bench -q $D/m.gguf -p 8 -n 4 -r 1 --json - >$D/b.json && "
+                         "test \"$(ls $D)\" = 'a.json\nb.json\nm.gguf\ntable' && "
+                         "(echo '['; cat $D/a.json; echo ,; cat $D/b.json; echo ']')");
+  const json_t *a = json_array_get(both, 0), *b = json_array_get(both, 1);
+  cr_expect_str_eq(digest_of(a, "prompt", 8, 0), digest_of(b, "prompt", 8, 0));
+  cr_expect_str_eq(digest_of(a, "generate", 4, 0), digest_of(b, "generate", 4, 0));
+  cr_expect(json_is_true(json_object_get(json_object_get(a, "model"), "synthetic")));
+  cr_expect(json_is_false(json_object_get(json_object_get(b, "model"), "synthetic")));
+  json_decref(both);
+}
+
+Test(bench, saving_needs_no_measuring) {
+  output o = shell("$H bench --synthetic gpt2-124m:q8_0 --save $D/m.gguf -p 0 -n 0 && "
+                   "$H info $D/m.gguf && ls $D");
+  cr_expect_eq(o.status, 0, "%s", o.err);
+  cr_expect(strstr(o.out, "gpt2") && strstr(o.out, "m.gguf\n"), "%s", o.out);
+  finish(&o);
+}
+
+Test(bench, tables_have_a_line_for_each_result) {
+  output csv = shell("$H bench -q -p 4,8 -n 2 -r 2 --csv"), md = shell("$H bench -q -p 4,8 -n 2 "
+                                                                       "-r 2 --md");
+  output plain = shell("$H bench -q -p 4,8 -n 2 -r 2");
+  cr_expect_eq(csv.status, 0);
+  cr_expect_eq(lines_of(csv.out), 4, "%s", csv.out);
+  cr_expect_eq(md.status, 0);
+  cr_expect(strstr(md.out, "| prompt 8 |") && strstr(md.out, "| generate 2 |"), "%s", md.out);
+  cr_expect_eq(plain.status, 0);
+  cr_expect(strstr(plain.out, "prompt 4 ") && strstr(plain.out, "of limit"), "%s", plain.out);
+  cr_expect(!strstr(plain.out, "nan") && !strstr(plain.out, "inf "));
+  finish(&csv);
+  finish(&md);
+  finish(&plain);
+}
+
+Test(bench, what_can_not_be_measured_is_an_error) {
+  static const struct {
+    const char *line;
+    int status;
+    const char *word;
+  } all[] = {
+      {"$H bench -p x", 2, "--prompt"},
+      {"$H bench -p 1,", 2, "--prompt"},
+      {"$H bench -n ''", 2, "--predict"},
+      {"$H bench -d -1", 2, "--depth"},
+      {"$H bench -t 0", 2, "--threads"},
+      {"$H bench -t 1,two", 2, "auto"},
+      {"$H bench -r 0", 2, "-r"},
+      {"$H bench -p 0 -n 0", 2, "nothing"},
+      {"$H bench builtin --synthetic gpt2-124m:f16", 2, "one of them"},
+      {"$H bench --save $D/x", 2, "--synthetic"},
+      {"$H bench --synthetic bert-base:f16", 2, "not yet known"},
+      {"$H bench --csv --md", 2, "one of them"},
+      {"$H bench --ids 1,2", 2, "--ids"},
+      {"$H bench --isa nonsense", 2, "portable"},
+      {"$H bench --json $D/none/x.json -p 1 -n 0", 3, "No such file"},
+      {"$H bench $D/none.gguf", 3, "No such file"},
+      {"$H bench -c 100", 6, "512"},
+      {"$H bench --synthetic dim=64,layers=1:f64", 2, "f64"},
+      {"$H bench --synthetic dim=65536,layers=1024:f32", 4, "MiB"},
+  };
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    output o = shell(all[i].line);
+    cr_expect_eq(o.status, all[i].status, "%s: %d %s", all[i].line, o.status, o.err);
+    cr_expect(strncmp(o.err, "headrow: ", 9) == 0 && strstr(o.err, all[i].word) &&
+                  (strstr(o.err, "expected") || o.status == 3) && lines_of(o.err) == 1,
+              "%s: %s", all[i].line, o.err);
+    cr_expect_str_eq(o.out, "", "%s", all[i].line);
+    finish(&o);
+  }
+}
+
+/* A peer that answers as such programs do, with a known rate. */
+Test(bench, a_peer_is_compared_in_turns) {
+  static const char json[] = "echo '[ { \"n_gen\": 0, \"avg_ts\": 0.001, \"stddev_ts\": 0 } ]'";
+  static const char table[] = "echo '| model | test | t/s |'; echo '| a | pp8 | 0.001 ± 0.00 |'";
+  const char *const answers[] = {json, table};
+  for (size_t i = 0; i < 2; i++) {
+    char *line;
+    cr_assert_gt(asprintf(&line,
+                          "{ echo '#!/bin/sh'; echo 'echo \"$@\" >>'$D/calls; "
+                          "cat <<'END'\n%s\nEND\n} >$D/peer && chmod +x $D/peer && "
+                          "HEADROW=$H PROMPT=8 PREDICT=2 THREADS=1 ROUNDS=2 "
+                          "sh $ROOT/perf/compare.sh $D/peer $ROOT/models/builtin.gguf && "
+                          "cat $D/calls",
+                          answers[i]),
+                 0);
+    output o = shell(line);
+    cr_expect_eq(o.status, 0, "%s", o.err);
+    cr_expect(strstr(o.out, "builtin.gguf prompt 8") && strstr(o.out, "builtin.gguf generate 2"),
+              "%s", o.out);
+    cr_expect_eq(lines_of(o.out), 3 + 4, "%s", o.out);
+    cr_expect(strstr(o.out, "-p 8 -n 0 -t 1 -r 1 -o json"), "%s", o.out);
+    finish(&o);
+    free(line);
+  }
+}
