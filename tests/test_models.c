@@ -43,7 +43,7 @@ __attribute__((format(printf, 1, 2))) static path path_of(const char *format, ..
 static const char *data_folder(void) {
   const char *folder = getenv("HEADROW_TEST_DATA");
   if (folder && *folder) return folder;
-  cr_log_warn("not run: HEADROW_TEST_DATA is not set");
+  fprintf(stderr, "not run: HEADROW_TEST_DATA is not set\n");
   return NULL;
 }
 
@@ -404,7 +404,7 @@ static void check_tiers(const char *file, hr_weights weights, way plain, const i
   const hr_tier *tiers = hr_tiers(&tier_count);
   for (size_t i = 0; i < tier_count; i++) {
     if (tiers[i].needs & ~hr_cpu_features()) {
-      cr_log_warn("not run: this CPU has no %s", tiers[i].name);
+      fprintf(stderr, "not run: this CPU has no %s\n", tiers[i].name);
       continue;
     }
     hr_model *model = open_model(file, weights, tiers[i].name);
