@@ -84,7 +84,7 @@ static inline float hr_tanh(float x) {
 }
 
 #define HR_ERF_SMALL 0.93f
-#define HR_ERF_ONE 3.9192059f /* from here on erf rounds to 1 */
+#define HR_ERF_ONE 3.925f /* from here on the result is 1 */
 #define HR_ERF_S0 0.128379166f
 #define HR_ERF_S1 -0.37612631916999817f
 #define HR_ERF_S2 0.11283663660287857f
