@@ -119,7 +119,7 @@ typedef void hr_rope_fn(float *x, const float *cos, const float *sin, size_t hal
 
 /* y[i] = f(x[i]), or f(x[i]) * up[i] when up is not NULL. y may be x or up.
  *   sigmoid, exp, tanh, erf: the sequences in kernels/portable/elementary.h
- *   relu x > 0 ? x : 0 (NaN stays NaN)   relu2 relu(x) * relu(x)   silu x * sigmoid(x)
+ *   relu x < 0 ? 0 : x + 0   relu2 relu(x) * relu(x)   silu x * sigmoid(x)
  *   gelu_erf  (0.5 * x) * (1 + erf(x * 0.70710678))
  *   gelu_tanh x * sigmoid(2 u), u = 0.79788456 * fma(0.044715 * x, x * x, x), the tanh form
  *             in other words; gelu_quick x * sigmoid(1.702 * x) */

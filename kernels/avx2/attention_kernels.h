@@ -13,6 +13,12 @@ HR_INLINE lanes cached16(cache_type type, const void *cache, size_t at) {
   return lanes_load_half((const uint16_t *)cache + at);
 }
 
+/* With few queries the memory sets the pace. Streams as short as a key panel
+ * or a value row start anew too often for the hardware to run ahead of them. */
+HR_INLINE void fetch16(cache_type type, const void *cache, size_t at) {
+  _mm_prefetch((const char *)cache + at * (type == CACHE_F32 ? 4 : 2), _MM_HINT_T0);
+}
+
 /* Queries that are worked on together, what each sees of the block, counted
  * from the block's start, and what they all see. */
 typedef struct group {
@@ -39,8 +45,10 @@ HR_INLINE void score_tile(const hr_attend *a, cache_type type, size_t panels, si
   }
   for (size_t i = 0; i < a->width; i++) {
     lanes k[4];
-    HR_UNROLL for (size_t p = 0; p < panels; p++)
+    HR_UNROLL for (size_t p = 0; p < panels; p++) {
       k[p] = cached16(type, a->keys, (g->base + j + p * 16) * a->width + i * 16);
+      if (panels == 4) fetch16(type, a->keys, (g->base + j + 64 + p * 16) * a->width + i * 16);
+    }
     HR_UNROLL for (size_t r = 0; r < rows; r++) {
       lanes v = lanes_spread(q[r] + i);
       HR_UNROLL for (size_t p = 0; p < panels; p++) c[r][p] = lanes_fma(v, k[p], c[r][p]);
@@ -70,8 +78,10 @@ HR_INLINE void value_tile(const hr_attend *a, cache_type type, size_t parts, siz
     HR_UNROLL for (size_t p = 0; p < parts; p++) c[r][p] = lanes_load(query[r]->out + i + p * 16);
   for (size_t j = begin; j < end; j++) {
     lanes v[4];
-    HR_UNROLL for (size_t p = 0; p < parts; p++)
+    HR_UNROLL for (size_t p = 0; p < parts; p++) {
       v[p] = cached16(type, a->values, (g->base + j) * g->padded + i + p * 16);
+      if (parts == 4) fetch16(type, a->values, (g->base + j + 32) * g->padded + i + p * 16);
+    }
     HR_UNROLL for (size_t r = 0; r < rows; r++) {
       lanes weight = lanes_spread(s + r * HR_KEY_BLOCK + j);
       HR_UNROLL for (size_t p = 0; p < parts; p++) c[r][p] = lanes_fma(weight, v[p], c[r][p]);
