@@ -12,12 +12,19 @@ size_t hr_panel_scratch_bytes(size_t k) {
   return padded * sizeof(float) * (HR_PANEL_ROWS + 1);
 }
 
-void hr_quantize_block(const float *x, hr_q8_file_block *block) {
-  float largest = 0.0f;
-  for (int i = 0; i < HR_Q8_BLOCK; i++) largest = fabsf(x[i]) > largest ? fabsf(x[i]) : largest;
-  float inverse = largest > 0.0f ? 1.0f / (largest / 127.0f) : 0.0f;
-  block->scale = hr_narrow_half(largest / 127.0f);
+bool hr_quantize_block(const float *x, hr_q8_file_block *block) {
+  uint32_t bits = 0;
+  for (int i = 0; i < HR_Q8_BLOCK; i++) {
+    uint32_t a = hr_float_bits(x[i]) & 0x7fffffffu;
+    bits = a > bits ? a : bits;
+  }
+  float scale = hr_float_from_bits(bits) / 127.0f;
+  *block = (hr_q8_file_block){.scale = hr_narrow_half(scale)};
+  if ((block->scale & 0x7c00) == 0x7c00) return false;
+  if (block->scale == 0) return true; /* too small for an fp16 scale: zeros */
+  float inverse = 1.0f / scale;
   for (int i = 0; i < HR_Q8_BLOCK; i++) block->q[i] = (int8_t)roundf(x[i] * inverse);
+  return true;
 }
 
 static void widen_row(const hr_panel_source *from, size_t row, size_t k, float *out) {
@@ -58,8 +65,7 @@ static bool reform_row(const float *x, size_t k, hr_panel_type type, void *out) 
       return true;
     case HR_PANEL_Q8:
       for (size_t b = 0; b < k / HR_Q8_BLOCK; b++) {
-        hr_quantize_block(x + b * HR_Q8_BLOCK, &blocks[b]);
-        if ((blocks[b].scale & 0x7fff) == 0x7c00) return false;
+        if (!hr_quantize_block(x + b * HR_Q8_BLOCK, &blocks[b])) return false;
       }
       return true;
     case HR_PANEL_F32:

@@ -21,12 +21,14 @@ size_t hr_panel_scratch_bytes(size_t k);
 /* Packs outputs row..row + rows (at most 16) into one panel, converting where
  * the panel's type is another than the file's: to f16 by rounding to nearest
  * even, to q8 by the blocks of hr_quantize_block. False when a finite value does
- * not fit fp16; *bad_row is then the output that holds it. */
+ * not fit fp16, or any value an int8 block; *bad_row is then its output. */
 bool hr_pack_panel(const hr_kernels *kernels, const hr_panel_source *from, size_t row, size_t rows,
                    size_t k, hr_panel_type type, void *scratch, void *panel, size_t *bad_row);
 
-/* 32 values as a Q8_0 file holds them: scale = largest magnitude / 127 rounded
- * to fp16, q = round(x * (127 / largest)), halves away from zero. */
-void hr_quantize_block(const float *x, hr_q8_file_block *block);
+/* 32 values as a Q8_0 file holds them: s = largest magnitude / 127, scale = s
+ * rounded to fp16, q = round(x * (1 / s)), halves away from zero; zeros where the
+ * scale rounds to zero. False when a value is NaN or infinite, or the scale does
+ * not fit fp16. */
+bool hr_quantize_block(const float *x, hr_q8_file_block *block);
 
 #endif
