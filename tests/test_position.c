@@ -77,6 +77,21 @@ static double worst_of(const hr_frequency *f, const wide *exact, size_t count, u
 
 /* Every position to 300, then in steps to 2^20; and those nearest to multiples of
  * pi / 2, where a sine or cosine is small: convergents of pi. */
+/* A factor of 2 halves every angle: position 2p then stands where p stood. */
+Test(position, factors_divide_the_frequencies) {
+  hr_frequency plain[MOST_WIDTH / 2], stretched[MOST_WIDTH / 2];
+  float factor[MOST_WIDTH / 2], cos[2][MOST_WIDTH / 2], sin[2][MOST_WIDTH / 2];
+  for (size_t i = 0; i < MOST_WIDTH / 2; i++) factor[i] = 2;
+  hr_frequencies(10000, MOST_WIDTH, plain);
+  hr_frequencies(10000, MOST_WIDTH, stretched);
+  hr_stretch_frequencies(stretched, factor, MOST_WIDTH / 2);
+  for (uint32_t position = 0; position < 1000; position += 37) {
+    hr_angles(plain, MOST_WIDTH / 2, position, cos[0], sin[0]);
+    hr_angles(stretched, MOST_WIDTH / 2, 2 * position, cos[1], sin[1]);
+    for (size_t i = 0; i < MOST_WIDTH / 2; i++) cr_assert(cos[0][i] == cos[1][i] && sin[0][i] == sin[1][i]);
+  }
+}
+
 Test(position, sines_and_cosines_within_1_ulp_to_2_to_the_20) {
   static const uint32_t hard[] = {11, 22, 33, 355, 710, 1065, 52174, 103993, 104348, 208341,
                                   312689, 833719, 1048575, 1048576};

@@ -109,6 +109,7 @@ typedef struct hr_transformer {
   const float *position_embedding; /* [positions][width], LEARNED only */
   size_t position_rows;
   const float *type_embedding;     /* [width] added to every token, or NULL */
+  const float *rope_factors;       /* [rope_width / 2] frequencies are divided by, or NULL */
   hr_norm_weights embedding_norm;
   hr_norm_weights final_norm;
   hr_matrix head;                  /* vocab outputs; may share the token embedding's panels */

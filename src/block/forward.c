@@ -183,6 +183,8 @@ hr_workspace *hr_workspace_create(const hr_transformer *model, const hr_kernels 
   arena a = {.base = block};
   lay_out(&a, ws, d);
   if (d->position == HR_POSITION_ROPE) hr_frequencies(d->rope_base, d->rope_width, ws->frequency);
+  if (d->position == HR_POSITION_ROPE && model->rope_factors)
+    hr_stretch_frequencies(ws->frequency, model->rope_factors, d->rope_width / 2);
   if (d->position == HR_POSITION_SINUSOIDAL) hr_frequencies(10000.0, d->width, ws->frequency);
   if (d->position == HR_POSITION_ALIBI) hr_alibi_slopes(d->heads, ws->slope);
   return ws;

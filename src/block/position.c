@@ -83,6 +83,10 @@ void hr_frequencies(double base, size_t width, hr_frequency *out) {
   }
 }
 
+void hr_stretch_frequencies(hr_frequency *frequency, const float *factor, size_t count) {
+  for (size_t i = 0; i < count; i++) frequency[i] = divide(frequency[i], (pair){(double)factor[i], 0});
+}
+
 /* sin and cos on |r| <= pi / 4 by their Taylor series, in one double. The low
  * part of r enters by its first derivative. */
 static void sin_cos_small(pair r, double *sin, double *cos) {

@@ -17,6 +17,9 @@ typedef struct hr_frequency {
  * Need", Vaswani et al. 2017, section 3.5). base >= 1. */
 void hr_frequencies(double base, size_t width, hr_frequency *out);
 
+/* Divides each frequency by a factor: RoPE as some models stretch it. */
+void hr_stretch_frequencies(hr_frequency *frequency, const float *factor, size_t count);
+
 /* cos[i] and sin[i] of position * frequency[i], within 1 ulp of the exact
  * values for positions up to 2^20. */
 void hr_angles(const hr_frequency *frequency, size_t count, uint32_t position, float *cos,

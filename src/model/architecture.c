@@ -12,7 +12,7 @@ static const hr_tensor_names gguf_names = {
     .name = {
         [HR_TENSOR_TOKENS] = "token_embd",
         [HR_TENSOR_POSITIONS] = "position_embd",
-        [HR_TENSOR_TYPES] = "token_types",
+        [HR_TENSOR_ROPE_FACTORS] = "rope_freqs",
         [HR_TENSOR_EMBEDDING_NORM] = "token_embd_norm",
         [HR_TENSOR_FINAL_NORM] = "output_norm",
         [HR_TENSOR_HEAD] = "output",
@@ -81,6 +81,7 @@ static const hr_architecture table[] = {
         .gguf = "llama",
         .hf = "llama",
         .block = LLAMA_BLOCK,
+        .hf_eps = 1e-6,
         .hf_pairing = HR_ROPE_HALVES, /* GGUF holds the rows of q and k reordered to pairs */
         .gguf_names = &gguf_names,
         .hf_names = &llama_names,
@@ -88,6 +89,7 @@ static const hr_architecture table[] = {
     {
         .gguf = "gpt2",
         .hf = "gpt2",
+        .hf_eps = 1e-5,
         .block = {.norm = HR_NORM_LAYER, .norm_place = HR_NORM_BEFORE,
                   .position = HR_POSITION_LEARNED, .mask = HR_MASK_CAUSAL,
                   .activation = HR_ACTIVATION_GELU_TANH},
@@ -163,15 +165,43 @@ static const value_name RMS_EPS = {"attention.layer_norm_rms_epsilon", {"rms_nor
 static const value_name LAYER_EPS = {"attention.layer_norm_epsilon",
                                      {"layer_norm_epsilon", "layer_norm_eps"}};
 static const value_name ROPE_WIDTH = {"rope.dimension_count", {NULL}};
-static const value_name ROPE_BASE = {"rope.freq_base", {"rope_theta"}};
-static const value_name ROPE_SCALING = {"rope.scaling.type", {"rope_scaling.rope_type", "rope_scaling.type"}};
+static const value_name ROPE_BASE = {"rope.freq_base", {"rope_theta", "rope_parameters.rope_theta"}};
+static const value_name ROPE_SCALING = {
+    "rope.scaling.type",
+    {"rope_scaling.rope_type", "rope_scaling.type", "rope_parameters.rope_type"}};
+static const value_name VOCAB = {"vocab_size", {"vocab_size"}};
 static const value_name ACTIVATION = {"activation", {"hidden_act", "activation_function"}};
 static const value_name POSITION = {"position", {NULL}};
 static const value_name NORM_PLACE = {"norm_placement", {NULL}};
 static const value_name CAUSAL = {"attention.causal", {NULL}};
 static const value_name EMBEDDING_SCALE = {"embedding_scale", {NULL}};
 static const value_name WINDOW = {"attention.sliding_window", {"sliding_window"}};
-static const value_name EXPERTS = {"expert_count", {"num_local_experts"}};
+
+/* Values that change the arithmetic in ways we lack, and what they are when they don't. */
+static const struct {
+  value_name name;
+  double neutral;
+} numbers_we_lack[] = {
+    {{"expert_count", {"num_local_experts", "n_routed_experts"}}, 0},
+    {{"rope.scale_linear", {NULL}}, 1},
+    {{"rope.scaling.factor", {"rope_scaling.factor", "rope_parameters.factor"}}, 1},
+    {{NULL, {"partial_rotary_factor", "rope_parameters.partial_rotary_factor"}}, 1},
+    {{"attention.scale", {NULL}}, 0},
+    {{"attention.clamp_kqv", {NULL}}, 0},
+    {{"attention.max_alibi_bias", {NULL}}, 0},
+    {{"attn_logit_softcapping", {"attn_logit_softcapping"}}, 0},
+    {{"final_logit_softcapping", {"final_logit_softcapping"}}, 0},
+    {{"logit_scale", {"logit_scale"}}, 1},
+    {{"residual_scale", {"residual_multiplier"}}, 1},
+};
+static const struct {
+  const char *key; /* of config.json */
+  bool neutral;
+} switches_we_lack[] = {
+    {"scale_attn_by_inverse_layer_idx", false},
+    {"scale_attn_weights", true},
+    {"add_cross_attention", false},
+};
 
 typedef struct reader {
   const hr_source *source;
@@ -183,7 +213,7 @@ typedef struct reader {
 /* The i-th key for a value, or false when there are no more. */
 static bool key_of(reader *r, const value_name *name, size_t i) {
   if (hr_source_get_kind(r->source) == HR_SOURCE_GGUF) {
-    if (i > 0) return false;
+    if (i > 0 || !name->gguf) return false;
     snprintf(r->key, sizeof r->key, "%s.%s", r->row->gguf, name->gguf);
     return true;
   }
@@ -194,11 +224,12 @@ static bool key_of(reader *r, const value_name *name, size_t i) {
 
 static hr_status missing(reader *r, const value_name *name) {
   key_of(r, name, 0);
-  return hr_fail(r->err, HR_ERROR_FILE, "%s: key '%s' is missing", hr_source_path(r->source), r->key);
+  return hr_fail(r->err, HR_ERROR_FILE, "%s: key '%s' is missing, expected a number",
+                 hr_source_path(r->source), r->key);
 }
 
 static hr_status refuse_number(reader *r, double found, const char *expected) {
-  return hr_fail(r->err, HR_ERROR_FILE, "%s: key '%s' is %g, expected %s",
+  return hr_fail(r->err, HR_ERROR_FILE, "%s: key '%s' is %.15g, expected %s",
                  hr_source_path(r->source), r->key, found, expected);
 }
 
@@ -317,13 +348,15 @@ static hr_status describe_sizes(reader *r, hr_description *d) {
   TRY(require_size(r, &HEADS, MOST_HEADS, &d->heads));
   TRY(default_size(r, &KV_HEADS, MOST_HEADS, d->heads, &d->kv_heads));
   if (d->heads % d->kv_heads)
-    return refuse_number(r, d->kv_heads, "a divisor of the number of query heads");
+    return hr_fail(r->err, HR_ERROR_FILE,
+                   "%s: %u query heads and %u key/value heads, expected the second to divide the first",
+                   hr_source_path(r->source), d->heads, d->kv_heads);
   bool found;
   TRY(read_size(r, &HEAD_WIDTH, MOST_WIDTH, &d->head_width, &found));
   if (!found) {
     if (d->width % d->heads)
-      return hr_fail(r->err, HR_ERROR_FILE, "%s: width %u does not divide by %u heads",
-                     hr_source_path(r->source), d->width, d->heads);
+      return hr_fail(r->err, HR_ERROR_FILE, "%s: %u heads in an embedding of width %u, expected a divisor of the width",
+                     hr_source_path(r->source), d->heads, d->width);
     d->head_width = d->width / d->heads;
   }
   uint32_t value_width;
@@ -334,14 +367,18 @@ static hr_status describe_sizes(reader *r, hr_description *d) {
     return hr_fail(r->err, HR_ERROR_FILE, "%s: %u heads of width %u are too wide",
                    hr_source_path(r->source), d->heads, d->head_width);
   TRY(default_size(r, &FFN_WIDTH, MOST_WIDTH, 4 * d->width, &d->ffn_width));
+  TRY(default_size(r, &VOCAB, INT32_MAX, 0, &d->vocab));
   return require_size(r, &CONTEXT, MOST_CONTEXT, &d->context);
 }
 
 static hr_status describe_norm(reader *r, hr_description *d) {
   const value_name *name = d->norm == HR_NORM_RMS ? &RMS_EPS : &LAYER_EPS;
-  double eps = 1e-5;
+  double eps;
   bool found;
   TRY(read_real(r, name, &eps, &found));
+  bool by_default = hr_source_get_kind(r->source) == HR_SOURCE_SAFETENSORS && r->row->hf_eps > 0;
+  if (!found && !by_default) return missing(r, name);
+  if (!found) eps = r->row->hf_eps;
   if (eps < 0 || eps > 1) return refuse_number(r, eps, "0 to 1");
   d->norm_eps = (float)eps;
   return HR_OK;
@@ -390,12 +427,25 @@ static hr_status describe_choices(reader *r, hr_description *d) {
   return HR_OK;
 }
 
-/* Features that change the arithmetic and that we lack. */
-static hr_status refuse_unknown_features(reader *r) {
-  uint32_t number;
+static hr_status refuse_what_we_lack(reader *r) {
   bool found;
-  TRY(read_size(r, &EXPERTS, UINT32_MAX, &number, &found));
-  if (found && number) return refuse_number(r, number, "0: experts are not known");
+  for (size_t i = 0; i < sizeof numbers_we_lack / sizeof *numbers_we_lack; i++) {
+    double number;
+    TRY(read_real(r, &numbers_we_lack[i].name, &number, &found));
+    if (found && number != numbers_we_lack[i].neutral)
+      return hr_fail(r->err, HR_ERROR_FILE, "%s: key '%s' is %g, a feature that is not known, expected %g",
+                     hr_source_path(r->source), r->key, number, numbers_we_lack[i].neutral);
+  }
+  if (hr_source_get_kind(r->source) == HR_SOURCE_GGUF) return HR_OK;
+  for (size_t i = 0; i < sizeof switches_we_lack / sizeof *switches_we_lack; i++) {
+    const char *key = switches_we_lack[i].key;
+    bool value;
+    TRY(hr_source_bool(r->source, key, &value, &found, r->err));
+    if (found && value != switches_we_lack[i].neutral)
+      return hr_fail(r->err, HR_ERROR_FILE, "%s: key '%s' is %s, a feature that is not known, expected %s",
+                     hr_source_path(r->source), key, value ? "true" : "false",
+                     value ? "false" : "true");
+  }
   return HR_OK;
 }
 
@@ -411,7 +461,7 @@ hr_status hr_describe(const hr_source *source, const hr_architecture *row, hr_de
   TRY(describe_choices(&r, d));
   if (d->position == HR_POSITION_ROPE) TRY(describe_rope(&r, d));
   TRY(default_size(&r, &WINDOW, MOST_CONTEXT, 0, &d->window));
-  TRY(refuse_unknown_features(&r));
+  TRY(refuse_what_we_lack(&r));
   d->score_scale = (float)(1.0 / sqrt((double)d->head_width));
   return HR_OK;
 }

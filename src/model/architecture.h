@@ -13,6 +13,7 @@ typedef enum hr_tensor_slot {
   HR_TENSOR_TOKENS,
   HR_TENSOR_POSITIONS,
   HR_TENSOR_TYPES,
+  HR_TENSOR_ROPE_FACTORS,
   HR_TENSOR_EMBEDDING_NORM,
   HR_TENSOR_FINAL_NORM,
   HR_TENSOR_HEAD,
@@ -46,6 +47,7 @@ typedef struct hr_architecture {
   const char *hf;   /* model_type of config.json; NULL: not in this form */
   hr_description block;          /* the variants; sizes come from the file */
   hr_rope_pairing hf_pairing;    /* RoPE pairs in the safetensors form */
+  double hf_eps;                 /* of the norms, where config.json leaves it to the library's default */
   bool spelled_out;              /* the file names position, norm place and activation itself */
   const hr_tensor_names *gguf_names, *hf_names;
 } hr_architecture;

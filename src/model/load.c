@@ -232,27 +232,35 @@ static hr_status plan_positions(plan *p, hr_transformer *m) {
                             .bytes = count * sizeof(float)});
 }
 
-/* The number of tokens is the number of the embedding's rows. */
-static hr_status plan_embedding(plan *p, hr_transformer *m) {
+static hr_status plan_rope_factors(plan *p, hr_transformer *m) {
+  const hr_description *d = &m->description;
+  if (d->position != HR_POSITION_ROPE) return HR_OK;
   char name[128];
-  const hr_tensor *t = find(p, HR_TENSOR_TOKENS, 0, ".weight", name, sizeof name);
+  const hr_tensor *t = find(p, HR_TENSOR_ROPE_FACTORS, 0, ".weight", name, sizeof name);
+  return t ? add_floats(p, t, 0, d->rope_width / 2, d->rope_width / 2, &m->rope_factors) : HR_OK;
+}
+
+/* The number of tokens is the number of the embedding's rows, and what the file
+ * says it is, if it does. slot is the embedding's, or the head's where a tied
+ * matrix is stored under that name. */
+static hr_status plan_embedding(plan *p, hr_transformer *m, hr_tensor_slot slot) {
+  hr_description *d = &m->description;
+  char name[128];
+  const hr_tensor *t = find(p, slot, 0, ".weight", name, sizeof name);
   if (!t) return no_tensor(p, name);
-  if (t->dims != 2 || t->dim[0] == 0 || t->dim[0] > INT32_MAX)
-    return wrong_shape(p, t, 1, m->description.width);
-  m->description.vocab = (uint32_t)t->dim[0];
-  return plan_matrix(p, HR_TENSOR_TOKENS, 0, m->description.vocab, m->description.width,
-                     &m->token_embedding);
+  if (t->dims != 2 || t->dim[0] == 0 || t->dim[0] > INT32_MAX || (d->vocab && t->dim[0] != d->vocab))
+    return wrong_shape(p, t, d->vocab ? d->vocab : 1, d->width);
+  d->vocab = (uint32_t)t->dim[0];
+  return plan_matrix(p, slot, 0, d->vocab, d->width, &m->token_embedding);
 }
 
 static hr_status plan_ends(plan *p, hr_transformer *m) {
   const hr_description *d = &m->description;
-  char name[128];
   if (d->position == HR_POSITION_LEARNED) TRY(plan_positions(p, m));
+  TRY(plan_rope_factors(p, m));
   TRY(plan_norm(p, HR_TENSOR_EMBEDDING_NORM, 0, d->width, false, &m->embedding_norm));
-  TRY(plan_norm(p, HR_TENSOR_FINAL_NORM, 0, d->width, d->norm_place != HR_NORM_AFTER, &m->final_norm));
-  if (find(p, HR_TENSOR_HEAD, 0, ".weight", name, sizeof name))
-    return plan_matrix(p, HR_TENSOR_HEAD, 0, d->vocab, d->width, &m->head);
-  return HR_OK; /* tied: set once the embedding has its place */
+  return plan_norm(p, HR_TENSOR_FINAL_NORM, 0, d->width, d->norm_place != HR_NORM_AFTER,
+                   &m->final_norm);
 }
 
 /* A model without an embedding of its own may hold it as the head (tied, and
@@ -261,25 +269,48 @@ static hr_status plan_all(plan *p) {
   hr_transformer *m = &p->loaded->transformer;
   hr_description *d = &m->description;
   char name[128];
-  if (!find(p, HR_TENSOR_TOKENS, 0, ".weight", name, sizeof name)) {
-    const hr_tensor *t = find(p, HR_TENSOR_HEAD, 0, ".weight", name, sizeof name);
-    if (t && t->dims == 2 && t->dim[0] > 0 && t->dim[0] <= INT32_MAX) {
-      d->vocab = (uint32_t)t->dim[0];
-      TRY(plan_matrix(p, HR_TENSOR_HEAD, 0, d->vocab, d->width, &m->token_embedding));
-    } else {
-      TRY(plan_embedding(p, m)); /* fails with the right name */
-    }
-    if (d->position == HR_POSITION_LEARNED) TRY(plan_positions(p, m));
-    TRY(plan_norm(p, HR_TENSOR_FINAL_NORM, 0, d->width, true, &m->final_norm));
-  } else {
-    TRY(plan_embedding(p, m));
-    TRY(plan_ends(p, m));
-  }
+  bool own = find(p, HR_TENSOR_TOKENS, 0, ".weight", name, sizeof name);
+  bool head = find(p, HR_TENSOR_HEAD, 0, ".weight", name, sizeof name);
+  TRY(plan_embedding(p, m, own || !head ? HR_TENSOR_TOKENS : HR_TENSOR_HEAD));
+  if (own && head) TRY(plan_matrix(p, HR_TENSOR_HEAD, 0, d->vocab, d->width, &m->head));
+  TRY(plan_ends(p, m));
   m->layer = hr_calloc(d->layers, sizeof *m->layer);
   if (!m->layer) return hr_fail_memory(p->err, "layers", d->layers * sizeof *m->layer);
   for (uint32_t i = 0; i < d->layers; i++) TRY(plan_layer(p, d, i, &m->layer[i]));
   /* Not even an optional tensor is passed over because of its type. */
   return p->refused[0] ? no_tensor(p, p->refused) : HR_OK;
+}
+
+/* Tensors that files carry and that say nothing new: causal masks, and angles
+ * that follow from the values. */
+static bool harmless(const char *name) {
+  static const char *const endings[] = {".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq",
+                                        ".attn_rot_embd.weight"};
+  size_t length = strlen(name);
+  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+    size_t n = strlen(endings[i]);
+    if (length >= n && strcmp(name + length - n, endings[i]) == 0) return true;
+  }
+  return false;
+}
+
+/* A tensor that no act of the block reads would change the model's answer if it
+ * were known: leaving it out must not pass for running the model. */
+static hr_status refuse_unused(const plan *p) {
+  size_t count = hr_source_tensor_count(p->source);
+  hr_status status = HR_OK;
+  for (size_t i = 0; i < count && status == HR_OK; i++) {
+    const hr_tensor *t = hr_source_tensor_at(p->source, i);
+    bool found = harmless(t->name);
+    for (size_t j = 0; j < p->count && !found; j++) found = p->items[j].tensor == t;
+    if (!found)
+      status = hr_fail(p->err, HR_ERROR_FILE,
+                       "%s: tensor '%s' is not known for architecture '%s', expected only tensors of "
+                       "its %u layers",
+                       hr_source_path(p->source), t->name, p->loaded->transformer.description.family,
+                       p->loaded->transformer.description.layers);
+  }
+  return status;
 }
 
 /* --- Packing ---------------------------------------------------------------
@@ -305,8 +336,8 @@ static void fail(packing *w, hr_status status, const item *it, size_t output) {
     hr_fail(&w->error, status, "%s: loading was cancelled", path);
   else
     hr_fail(&w->error, status,
-            "%s: tensor '%s': an element of output %zu does not fit fp16, expected magnitudes up to "
-            "65504; keep the weights as they are or use f32",
+            "%s: tensor '%s': an element of output %zu is NaN, infinite or too large for the type asked "
+            "for, expected numbers that it holds; keep the weights as they are or use f32",
             path, it->tensor->name, output);
 }
 
@@ -409,6 +440,7 @@ hr_status hr_load(const hr_source *source, const hr_kernels *kernels,
   TRY(hr_describe(source, p.row, &m->description, err));
 
   hr_status status = plan_all(&p);
+  if (status == HR_OK) status = refuse_unused(&p);
   if (status == HR_OK) {
     loaded->weights = hr_alloc_pages(p.bytes);
     loaded->weight_bytes = p.bytes;

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT
+ * Loading: what a file asks for and we lack is refused by name, never left out. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "headrow/headrow.h"
+#include "tests/support/gguf_writer.h"
+
+enum { WIDTH = 32, VOCAB = 8, HALF = 8 }; /* two heads of 16 */
+
+static void put_matrix(gguf_writer *w, const char *name, uint64_t rows, uint64_t columns, float first) {
+  float data[WIDTH * WIDTH];
+  for (size_t i = 0; i < rows * columns; i++) data[i] = sinf((float)(i * 7 + strlen(name)));
+  data[0] = first;
+  uint64_t dim[2] = {columns, rows};
+  gguf_put_tensor(w, name, GGUF_TENSOR_F32, rows == 1 ? 1 : 2, dim, data, rows * columns * sizeof *data);
+}
+
+/* One layer of a small Llama; the element that is checked may be anything. */
+static void put_llama(gguf_writer *w, float element) {
+  gguf_writer_init(w);
+  gguf_put_string(w, "general.architecture", "llama");
+  gguf_put_u32(w, "llama.block_count", 1);
+  gguf_put_u32(w, "llama.context_length", 16);
+  gguf_put_u32(w, "llama.embedding_length", WIDTH);
+  gguf_put_u32(w, "llama.feed_forward_length", WIDTH);
+  gguf_put_u32(w, "llama.attention.head_count", 2);
+  gguf_put_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  put_matrix(w, "token_embd.weight", VOCAB, WIDTH, 1);
+  put_matrix(w, "output_norm.weight", 1, WIDTH, 1);
+  put_matrix(w, "blk.0.attn_norm.weight", 1, WIDTH, 1);
+  put_matrix(w, "blk.0.ffn_norm.weight", 1, WIDTH, 1);
+  static const char *const names[] = {"attn_q", "attn_k", "attn_v", "attn_output",
+                                      "ffn_gate", "ffn_up", "ffn_down"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char name[64];
+    snprintf(name, sizeof name, "blk.0.%s.weight", names[i]);
+    put_matrix(w, name, WIDTH, WIDTH, i == 5 ? element : 1);
+  }
+}
+
+/* Opens what was written; the bytes go to *file. NULL with a message in err. */
+static hr_model *open_written(gguf_writer *w, hr_weights weights, unsigned char **file, hr_error *err) {
+  size_t size;
+  *file = gguf_writer_finish(w, &size);
+  hr_model_options options;
+  hr_model_options_init(&options);
+  options.weights = weights;
+  return hr_model_open_memory(*file, size, "written", &options, err);
+}
+
+static void expect_refused(gguf_writer *w, hr_weights weights, hr_status status, const char *part) {
+  hr_error err = {0};
+  unsigned char *file;
+  hr_model *model = open_written(w, weights, &file, &err);
+  cr_expect(!model, "%s was not refused", part);
+  cr_expect_eq(err.status, status);
+  cr_expect(strstr(err.message, part), "'%s' is not in: %s", part, err.message);
+  hr_model_free(model);
+  free(file);
+}
+
+static uint64_t digest_of(gguf_writer *w) {
+  hr_error err = {0};
+  unsigned char *file;
+  hr_model *model = open_written(w, HR_WEIGHTS_NATIVE, &file, &err);
+  cr_assert(model, "%s", err.message);
+  hr_session *session = hr_session_create(model, NULL, &err);
+  cr_assert(session, "%s", err.message);
+  const int32_t ids[] = {1, 2, 3, 4, 5};
+  cr_assert_eq(hr_session_eval(session, ids, 5, HR_LOGITS_LAST, &err), HR_OK, "%s", err.message);
+  uint64_t digest = hr_digest(HR_DIGEST_INIT, hr_session_logits(session, 0), VOCAB);
+  hr_session_free(session);
+  hr_model_free(model);
+  free(file);
+  return digest;
+}
+
+Test(load, values_that_would_change_the_arithmetic_are_refused) {
+  static const char *const keys[] = {"llama.attention.scale", "llama.logit_scale",
+                                     "llama.rope.scale_linear", "llama.rope.scaling.factor",
+                                     "llama.attn_logit_softcapping", "llama.residual_scale"};
+  gguf_writer w;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    put_llama(&w, 1);
+    gguf_put_f32(&w, keys[i], 0.25f);
+    expect_refused(&w, HR_WEIGHTS_NATIVE, HR_ERROR_FILE, keys[i]);
+  }
+  put_llama(&w, 1);
+  gguf_put_u32(&w, "llama.expert_count", 8);
+  expect_refused(&w, HR_WEIGHTS_NATIVE, HR_ERROR_FILE, "llama.expert_count");
+  put_llama(&w, 1);
+  gguf_put_string(&w, "llama.rope.scaling.type", "yarn");
+  expect_refused(&w, HR_WEIGHTS_NATIVE, HR_ERROR_FILE, "yarn");
+  put_llama(&w, 1);
+  gguf_put_u32(&w, "llama.vocab_size", VOCAB + 1);
+  expect_refused(&w, HR_WEIGHTS_NATIVE, HR_ERROR_FILE, "expected 9 x 32");
+}
+
+Test(load, tensors_that_nobody_reads_are_refused) {
+  static const char *const names[] = {"blk.0.attn_sinks.weight", "blk.1.attn_q.weight", "extra"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    gguf_writer w;
+    put_llama(&w, 1);
+    put_matrix(&w, names[i], 1, WIDTH, 1);
+    expect_refused(&w, HR_WEIGHTS_NATIVE, HR_ERROR_FILE, names[i]);
+  }
+}
+
+Test(load, a_fault_in_the_weights_is_not_quantized_away) {
+  static const float faults[] = {NAN, INFINITY, -INFINITY, 1e30f};
+  gguf_writer w;
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+    put_llama(&w, faults[i]);
+    expect_refused(&w, HR_WEIGHTS_Q8_0, HR_ERROR_NUMERIC, "blk.0.ffn_up.weight");
+  }
+  put_llama(&w, 1e30f);
+  expect_refused(&w, HR_WEIGHTS_F16, HR_ERROR_NUMERIC, "blk.0.ffn_up.weight");
+}
+
+/* Factors divide the angles: ones change nothing, others do. */
+Test(load, rope_factors_stretch_the_positions) {
+  gguf_writer w;
+  put_llama(&w, 1);
+  uint64_t plain = digest_of(&w), dim = HALF;
+  float factors[HALF];
+  for (int kind = 1; kind <= 2; kind++) {
+    for (size_t i = 0; i < HALF; i++) factors[i] = (float)kind;
+    put_llama(&w, 1);
+    gguf_put_tensor(&w, "rope_freqs.weight", GGUF_TENSOR_F32, 1, &dim, factors, sizeof factors);
+    uint64_t stretched = digest_of(&w);
+    cr_expect((stretched == plain) == (kind == 1));
+  }
+}
