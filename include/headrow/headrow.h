@@ -15,7 +15,8 @@
  *
  * The library never prints, never exits, never aborts and reads no environment
  * variable. Every function that can fail takes an hr_error, which may be NULL,
- * and fills it on failure only.
+ * and fills it on failure only. Other pointers may be NULL only where their
+ * comment says so.
  */
 #ifndef HEADROW_HEADROW_H
 #define HEADROW_HEADROW_H
@@ -236,8 +237,8 @@ HR_API hr_sampler *hr_sampler_create(const hr_model *model, const hr_sampler_opt
 HR_API void hr_sampler_free(hr_sampler *sampler);
 /* Notes a token of the prompt or one just picked, for the repeat penalty. */
 HR_API void hr_sampler_accept(hr_sampler *sampler, int32_t id);
-/* Picks a token from vocab_size logits; -1 with HR_ERROR_NUMERIC when they
- * hold a NaN. The pick is not accepted by itself. */
+/* Picks a token from vocab_size logits; -1 with HR_ERROR_NUMERIC when one is
+ * NaN or infinite. The pick is not accepted by itself. */
 HR_API int32_t hr_sampler_pick(hr_sampler *sampler, const float *logits, hr_error *err);
 
 /* --- Digests -------------------------------------------------------------- */

@@ -117,11 +117,19 @@ static hr_model *open_and_close(hr_source *source, const hr_model_options *optio
 }
 
 hr_model *hr_model_open(const char *path, const hr_model_options *options, hr_error *err) {
+  if (!path) {
+    hr_fail(err, HR_ERROR_USAGE, "the path is NULL, expected a file or folder");
+    return NULL;
+  }
   return open_and_close(hr_source_open(path, err), options, err);
 }
 
 hr_model *hr_model_open_memory(const void *data, size_t bytes, const char *name,
                                const hr_model_options *options, hr_error *err) {
+  if (!data || !name) {
+    hr_fail(err, HR_ERROR_USAGE, "the data or their name is NULL, expected a GGUF file in memory");
+    return NULL;
+  }
   return open_and_close(hr_source_open_memory(data, bytes, name, err), options, err);
 }
 

@@ -2,6 +2,7 @@
  * Choosing the next token. Candidates are cut by top-k, top-p and min-p on the
  * model's own probabilities, in this order; then the temperature shapes what is
  * left and one is drawn. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -136,6 +137,7 @@ static const float *penalize(hr_sampler *s, const float *logits) {
     if (id < 0 || (size_t)id >= s->vocab || seen_before(s, i)) continue;
     float *x = &s->penalized[id];
     *x = *x > 0.0f ? *x / s->options.repeat_penalty : *x * s->options.repeat_penalty;
+    if (isinf(*x)) *x = copysignf(FLT_MAX, *x); /* differences must stay numbers */
   }
   return s->penalized;
 }
@@ -203,8 +205,9 @@ static size_t cut(const hr_sampler *s, size_t n) {
 
 int32_t hr_sampler_pick(hr_sampler *s, const float *logits, hr_error *err) {
   for (size_t i = 0; i < s->vocab; i++)
-    if (isnan(logits[i])) {
-      hr_fail(err, HR_ERROR_NUMERIC, "the logit of token %zu is NaN, expected a number", i);
+    if (!isfinite(logits[i])) {
+      hr_fail(err, HR_ERROR_NUMERIC, "the logit of token %zu is %s, expected a finite number", i,
+              isnan(logits[i]) ? "NaN" : "infinite");
       return -1;
     }
   logits = penalize(s, logits);

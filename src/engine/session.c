@@ -119,7 +119,7 @@ static hr_status make_room(hr_session *s, size_t rows, hr_error *err) {
   float *logits = NULL;
   if (hr_mul_size(rows, hr_model_vocab_size(s->model), &floats))
     logits = hr_realloc(s->logits, floats, sizeof *logits);
-  if (!logits) return hr_fail_memory(err, "logits", rows * sizeof *logits);
+  if (!logits) return hr_fail_memory(err, "logits", rows * hr_model_vocab_size(s->model) * sizeof *logits);
   s->logits = logits;
   s->logits_capacity = rows;
   return HR_OK;
@@ -176,6 +176,8 @@ hr_status hr_session_eval(hr_session *s, const int32_t *ids, size_t count, hr_lo
                           hr_error *err) {
   size_t before = s->position;
   s->logits_rows = 0;
+  if ((unsigned)rows > HR_LOGITS_ALL)
+    return hr_fail(err, HR_ERROR_USAGE, "rows of logits is %d, expected 0 to %d", (int)rows, HR_LOGITS_ALL);
   hr_status status = check_ids(s, ids, count, err);
   size_t wanted = rows == HR_LOGITS_ALL ? count : rows == HR_LOGITS_LAST ? 1 : 0;
   if (status == HR_OK) status = make_room(s, wanted, err);
