@@ -694,7 +694,6 @@ static toy *toy_of_96_blocks(hr_activation kind) {
 }
 
 static const int32_t other_text[ROWS] = {8, 0, 12, 11, 7, 10, 14, 8, 0};
-static const int32_t changed_text[ROWS] = {3, 1, 4, 1, 8, 9, 2, 6, 15}; /* the fifth token */
 
 /* Of the last rows of two texts. */
 static double text_correlation(const toy_session *a, const toy_session *b) {
@@ -749,17 +748,15 @@ static toy_session *run_without_residual(toy *t, const int32_t *ids) {
 }
 
 /* Attention alone makes all rows one ("Attention is not all you need", Dong et al.
- * 2021): which token stood where is lost, and a changed one with it. */
+ * 2021): which token stood where is lost. */
 Test(claims, without_the_residual_96_blocks_lose_their_input) {
   toy *t = toy_of_96_blocks(HR_ACTIVATION_GELU_TANH);
-  toy_session *a = run_without_residual(t, text), *b = run_without_residual(t, changed_text);
+  toy_session *a = run_without_residual(t, text);
   double rows = least_row_correlation(a, "block", DEPTH - 1);
   cr_assert(rows > 0.99, "%g", rows);
-  cr_assert(text_correlation(a, b) > 0.99, "%g", text_correlation(a, b));
   double first = least_row_correlation(a, "embedding", 0);
   cr_assert(first < 0.3, "%g", first);
   toy_close(a);
-  toy_close(b);
   toy_free(t);
 }
 

@@ -851,7 +851,7 @@ static void check_text(sorter *s, const array *ids) {
   hr_session_free(session);
 }
 
-Test(trained, every_activation_of_gpt_nano_sort) {
+Test(trained, activations_of_gpt_nano_sort_in_block_0_and_after_the_last) {
   sorter s = {.data = data_folder()};
   if (!s.data) return;
   s.model = open_model(path_of("%s/gpt-nano-sort", s.data).text, HR_WEIGHTS_NATIVE, NULL);

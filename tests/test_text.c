@@ -1078,7 +1078,7 @@ Test(tokenizer, random_bytes_come_back) {
 
 static const char *test_data(void) {
   const char *folder = getenv("HEADROW_TEST_DATA");
-  if (!folder) cr_skip("HEADROW_TEST_DATA is not set");
+  if (!folder || !*folder) cr_skip("HEADROW_TEST_DATA is not set");
   return folder;
 }
 
@@ -1141,7 +1141,7 @@ static void check_vocab_file(const char *name) {
     line = next ? next + 1 : line + strlen(line);
     texts++;
   }
-  cr_expect_geq(texts, 45, "%s has %zu texts", name, texts);
+  cr_expect_geq(texts, 46, "%s has %zu texts", name, texts);
   free(inputs);
   free(outputs);
   hr_tokenizer_free(t);
