@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "kernels/select.h"
+#include "perf/limits.h"
 
 enum { ROUNDS = 12, MOST_THREADS = 256 };
 
@@ -24,66 +25,12 @@ static double now(clockid_t clock) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Limits: loops wholly in assembly, so that no load or store can enter. */
-
-#if defined(__x86_64__)
-#define REPEAT_10(one) one(0) one(1) one(2) one(3) one(4) one(5) one(6) one(7) one(8) one(9)
-#define CLOBBERS                                                                              \
-  "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
-      "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"
-#define PEAK_LOOP(name, zero, one)                                            \
-  static void name(size_t n) {                                                \
-    __asm__ volatile(REPEAT_10(zero) zero(10) zero(11) zero(12) zero(13) zero(14) "1:\n\t" \
-                     REPEAT_10(one) "dec %0\n\tjnz 1b\n\tvzeroupper"           \
-                     : "+r"(n)                                                \
-                     :                                                        \
-                     : CLOBBERS);                                             \
-  }
-#define ZERO(r) "vpxor %%xmm" #r ",%%xmm" #r ",%%xmm" #r "\n\t"
-#define FMA_ZMM(r) "vfmadd231ps %%zmm10,%%zmm11,%%zmm" #r "\n\t"
-#define FMA_YMM(r) "vfmadd231ps %%ymm10,%%ymm11,%%ymm" #r "\n\t"
-#define DOT_ZMM(r) "vpdpbusd %%zmm10,%%zmm11,%%zmm" #r "\n\t"
-#define DOT_YMM(r) "%{vex%} vpdpbusd %%ymm10,%%ymm11,%%ymm" #r "\n\t"
-#define MADD_YMM(r)                                                              \
-  "vpmaddubsw %%ymm10,%%ymm11,%%ymm12\n\tvpmaddwd %%ymm12,%%ymm13,%%ymm14\n\t"   \
-  "vpaddd %%ymm14,%%ymm" #r ",%%ymm" #r "\n\t"
-PEAK_LOOP(peak_fma_zmm, ZERO, FMA_ZMM)
-PEAK_LOOP(peak_fma_ymm, ZERO, FMA_YMM)
-PEAK_LOOP(peak_dot_zmm, ZERO, DOT_ZMM)
-PEAK_LOOP(peak_dot_ymm, ZERO, DOT_YMM)
-PEAK_LOOP(peak_madd_ymm, ZERO, MADD_YMM)
-#endif
-
-/* The loops of a tier, ten operations a turn, and the multiply-adds of one. */
-typedef struct limits {
-  const char *tier;
-  void (*dot)(size_t turns);
-  double dot_width;
-  void (*fma)(size_t turns);
-  double fma_width;
-} limits;
-
-static const limits all_limits[] = {
-#if defined(__x86_64__)
-    {"avx2", peak_madd_ymm, 32, peak_fma_ymm, 8},
-    {"avxvnni", peak_dot_ymm, 32, peak_fma_ymm, 8},
-    {"avx512vnni", peak_dot_zmm, 64, peak_fma_zmm, 16},
-#endif
-    {NULL, NULL, 0, NULL, 0},
-};
-
-static const limits *limits_of(const char *tier) {
-  const limits *l = all_limits;
-  while (l->tier && strcmp(l->tier, tier) != 0) l++;
-  return l;
-}
-
 /* Multiply-adds a second, over about half a millisecond. */
-static double peak_rate(void (*loop)(size_t), double width) {
+static double peak_rate(void (*loop)(size_t), double work) {
   enum { TURNS = 100000 };
   double start = now(CLOCK_THREAD_CPUTIME_ID);
   loop(TURNS);
-  return 10.0 * TURNS * width / (now(CLOCK_THREAD_CPUTIME_ID) - start);
+  return TURNS * work / (now(CLOCK_THREAD_CPUTIME_ID) - start);
 }
 
 /* Memory in 2 MiB pages where the system gives them. */
@@ -184,23 +131,23 @@ static size_t slice_of(const shape *s, size_t rows, double peak) {
   return n > s->n ? s->n : n;
 }
 
-static void prefill(const hr_kernels *t, const limits *l, hr_panel_type type, const shape *s,
+static void prefill(const hr_kernels *t, const perf_peaks *l, hr_panel_type type, const shape *s,
                     size_t rows) {
   bool q8 = type == HR_PANEL_Q8;
   void (*loop)(size_t) = q8 ? l->dot : l->fma;
-  double width = q8 ? l->dot_width : l->fma_width;
+  double work = q8 ? l->dot_work : l->fma_work;
   size_t panel = hr_panel_bytes(type, s->k), bytes = (s->n + 15) / 16 * panel, stride;
   char *panels = memory(bytes);
   fill_panels(type, panels, bytes);
   void *x = activations(t, type, s->k, rows, &stride);
   float *y = memory(rows * s->n * 4);
   hr_product_fn *run = hr_kernels_product(t, type, rows);
-  size_t n = slice_of(s, rows, loop ? peak_rate(loop, width) : 1e10), at = 0;
+  size_t n = slice_of(s, rows, loop ? peak_rate(loop, work) : 1e10), at = 0;
   result best = {0};
   for (int round = -1; round < ROUNDS; round++) { /* the first warms up */
     hr_product p = {.panels = panels + at / 16 * panel, .x = x, .x_stride = stride, .k = s->k,
                     .n = n, .rows = rows, .y = y + at, .y_stride = s->n};
-    double limit = loop ? peak_rate(loop, width) : 0, start = now(CLOCK_THREAD_CPUTIME_ID);
+    double limit = loop ? peak_rate(loop, work) : 0, start = now(CLOCK_THREAD_CPUTIME_ID);
     run(&p);
     double spent = now(CLOCK_THREAD_CPUTIME_ID) - start;
     if (round >= 0) keep_best(&best, (double)(n * s->k * rows) / spent, limit);
@@ -216,7 +163,7 @@ static void prefill(const hr_kernels *t, const limits *l, hr_panel_type type, co
   munmap(y, rows * s->n * 4);
 }
 
-static void all_prefill(const hr_kernels *t, const limits *l, bool q8) {
+static void all_prefill(const hr_kernels *t, const perf_peaks *l, bool q8) {
   static const size_t row_counts[] = {64, 512};
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
     for (size_t r = 0; r < 2; r++)
@@ -269,13 +216,13 @@ static void attend_head(hr_attend_fn *run, const heads *h, size_t head, size_t q
   }
 }
 
-static void attention(const hr_kernels *t, const limits *l, bool half, size_t width) {
+static void attention(const hr_kernels *t, const perf_peaks *l, bool half, size_t width) {
   hr_attend_fn *run = half ? t->attend_f16 : t->attend_f32;
   heads h;
   heads_new(&h, 1, width, half ? 2 : 4);
   result best = {0};
   for (int round = -1; round < ROUNDS; round++) {
-    double limit = l->fma ? peak_rate(l->fma, l->fma_width) : 0;
+    double limit = l->fma ? peak_rate(l->fma, l->fma_work) : 0;
     double start = now(CLOCK_THREAD_CPUTIME_ID);
     attend_head(run, &h, 0, QUERIES);
     double spent = now(CLOCK_THREAD_CPUTIME_ID) - start;
@@ -302,25 +249,8 @@ typedef struct reading {
 
 /* Plain reading: the faster of one stream and of four. */
 static void read_streams(const char *at, size_t bytes, size_t streams) {
-#if defined(__x86_64__)
-  size_t each = bytes / streams / 256 * 256;
-  const char *end = at + each;
-  for (; at < end; at += 256)
-    for (size_t s = 0; s < streams; s++)
-      __asm__ volatile(
-          "vmovaps (%0),%%ymm0\n\tvmovaps 32(%0),%%ymm1\n\tvmovaps 64(%0),%%ymm2\n\t"
-          "vmovaps 96(%0),%%ymm3\n\tvmovaps 128(%0),%%ymm4\n\tvmovaps 160(%0),%%ymm5\n\t"
-          "vmovaps 192(%0),%%ymm6\n\tvmovaps 224(%0),%%ymm7\n\t"
-          :
-          : "r"(at + s * each)
-          : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "memory");
-  __asm__ volatile("vzeroupper");
-#else
-  uint64_t sum = 0;
-  (void)streams;
-  for (size_t i = 0; i < bytes; i += 8) sum += *(const uint64_t *)(const void *)(at + i);
-  __asm__ volatile("" : : "r"(sum));
-#endif
+  size_t each = bytes / streams / PERF_READ_STEP * PERF_READ_STEP;
+  perf_read(at, each, each, streams, (hr_cpu_features() & HR_CPU_AVX2) != 0);
 }
 static void read_one(const reading *r) {
   read_streams(r->data, r->bytes, 1);
@@ -463,7 +393,9 @@ static void all_decode(const hr_kernels *t) {
 }
 
 static void run_tier(const hr_kernels *t, const char *what) {
-  const limits *l = limits_of(t->isa);
+  static const perf_peaks none = {0};
+  const perf_peaks *l = perf_peaks_of(t->isa);
+  if (!l) l = &none;
   if (!what || strcmp(what, "q8") == 0) all_prefill(t, l, true);
   if (!what || strcmp(what, "float") == 0) all_prefill(t, l, false);
   if (!what || strcmp(what, "attention") == 0)

@@ -4,10 +4,11 @@
 # hwloc.h are each included in one place, no library code exits or prints, the
 # shared library exports what the public header declares, and objects that run
 # on every CPU hold no wide registers.
-# Usage: house.sh SOURCE_ROOT SHARED_LIBRARY OBJECT_OR_ARCHIVE...
+# The loops that measure a machine's peaks touch no memory.
+# Usage: house.sh SOURCE_ROOT SHARED_LIBRARY ARCHIVE_WITH_PEAK_LOOPS OBJECT_OR_ARCHIVE...
 set -u
-root=$1 library=$2
-shift 2
+root=$1 library=$2 peaks=$3
+shift 3
 passed=0 failed=0
 
 ok() { passed=$((passed + 1)); }
@@ -67,6 +68,15 @@ exported=$(nm -D --defined-only "$library" | awk '{print $3}' | sed 's/@.*//' | 
   echo "$declared" >/tmp/house.$$.a; echo "$exported" >/tmp/house.$$.b
   diff /tmp/house.$$.a /tmp/house.$$.b; rm -f /tmp/house.$$.a /tmp/house.$$.b
 }
+
+# From the label of a loop to its jump back; what the compiler adds around may use the stack.
+loops=$(nm "$peaks" 2>/dev/null | awk '$2 == "t" && $3 ~ /^(fma|dot|madd|widen|matrix)_/ { print $3 }')
+[ -n "$loops" ] && ok || bad "$peaks holds no peak loop"
+for loop in $loops; do
+  body=$(objdump -d --no-show-raw-insn "$peaks" | awk -v name="<$loop>:" '$2 == name { on = 1; next } /^$/ { on = 0 } on')
+  check "the peak loop $loop touches memory" "$(echo "$body" | grep -E '\(%|\[(x|sp)' | grep -vE 'push|pop|ret|nop|lea|cs ')"
+  echo "$body" | grep -qE 'vfmadd|vpdpbusd|vpmaddubsw|fmla|smull|sdot|smmla|\.inst|\.word' && ok || bad "$loop was not disassembled"
+done
 
 for object in "$@"; do
   wide=$(objdump -d --no-show-raw-insn "$object" 2>/dev/null | grep -E '%[yz]mm[0-9]|\{%k[0-7]\}' | head -n 3)
