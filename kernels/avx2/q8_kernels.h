@@ -157,26 +157,20 @@ void KERNEL(product_q8)(const hr_product *p) {
   }
 }
 
-/* One row: panels side by side are as many streams for the memory. */
-HR_INLINE void q8_one(const hr_product *p, size_t panels, size_t first) {
+/* One row: panel after panel, so that memory is read in one stream. Panels of few
+ * columns end before several streams side by side get going. */
+HR_INLINE void q8_one(const hr_product *p, size_t first) {
   const char *panel = product_panel(p, HR_PANEL_Q8, first), *x = p->x;
-  size_t panel_bytes = hr_panel_bytes(HR_PANEL_Q8, p->k), blocks = hr_q8_blocks(p->k);
-  lanes sum[4];
-  HR_UNROLL for (size_t i = 0; i < panels; i++) sum[i] = lanes_set(0.0f);
+  size_t blocks = hr_q8_blocks(p->k);
+  lanes sum = lanes_set(0.0f);
   for (size_t b = 0; b < blocks; b++) {
-    lanes xs = lanes_spread(q8_scales(x, blocks, b));
-    HR_UNROLL for (size_t i = 0; i < panels; i++) {
-      const char *at = panel + i * panel_bytes;
-      ints s[ROWS][4];
-      q8_block(1, 1, at, 0, &x, p->k, b, s);
-      sum[i] = q8_scale(s[0][0], q8_weight_scales(at, b), xs, sum[i]);
-    }
+    ints s[ROWS][4];
+    q8_block(1, 1, panel, 0, &x, p->k, b, s);
+    sum = q8_scale(s[0][0], q8_weight_scales(panel, b), lanes_spread(q8_scales(x, blocks, b)), sum);
   }
-  HR_UNROLL for (size_t i = 0; i < panels; i++) product_finish(p, first + i * 16, 0, sum[i]);
+  product_finish(p, first, 0, sum);
 }
 
 void KERNEL(product_one_q8)(const hr_product *p) {
-  size_t panels = product_panels(p), i = 0;
-  for (; i + 4 <= panels; i += 4) q8_one(p, 4, i * 16);
-  for (; i < panels; i++) q8_one(p, 1, i * 16);
+  for (size_t first = 0; first < p->n; first += HR_PANEL_ROWS) q8_one(p, first);
 }
