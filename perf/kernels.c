@@ -157,7 +157,8 @@ static void prefill(const hr_kernels *t, const perf_peaks *l, hr_panel_type type
   snprintf(text, sizeof text, "%s n=%zu k=%zu rows=%zu", s->model, s->n, s->k, rows);
   const char *const names[] = {t->name.product_f32, t->name.product_f16, t->name.product_bf16,
                                t->name.product_q8};
-  print_result(names[type], text, q8 ? "GOP/s" : "GFLOP/s", 2e-9, (const void *)(uintptr_t)loop, best);
+  print_result(names[type], text, q8 ? "GOP/s" : "GFLOP/s", 2e-9, (const void *)(uintptr_t)loop,
+               best);
   munmap(panels, bytes);
   munmap(x, rows * stride);
   munmap(y, rows * s->n * 4);

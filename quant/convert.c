@@ -31,7 +31,8 @@ static void widen_row(const hr_panel_source *from, size_t row, size_t k, float *
   const hr_format_info *format = hr_format_get(from->format);
   const char *data = from->data;
   if (!from->transposed) {
-    format->widen(data + row * (from->columns / format->block_elements) * format->block_bytes, out, k);
+    format->widen(data + row * (from->columns / format->block_elements) * format->block_bytes, out,
+                  k);
     return;
   }
   for (size_t i = 0; i < k; i++)

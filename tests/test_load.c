@@ -11,12 +11,14 @@
 
 enum { WIDTH = 32, VOCAB = 8, HALF = 8 }; /* two heads of 16 */
 
-static void put_matrix(gguf_writer *w, const char *name, uint64_t rows, uint64_t columns, float first) {
+static void put_matrix(gguf_writer *w, const char *name, uint64_t rows, uint64_t columns,
+                       float first) {
   float data[WIDTH * WIDTH];
   for (size_t i = 0; i < rows * columns; i++) data[i] = sinf((float)(i * 7 + strlen(name)));
   data[0] = first;
   uint64_t dim[2] = {columns, rows};
-  gguf_put_tensor(w, name, GGUF_TENSOR_F32, rows == 1 ? 1 : 2, dim, data, rows * columns * sizeof *data);
+  gguf_put_tensor(w, name, GGUF_TENSOR_F32, rows == 1 ? 1 : 2, dim, data,
+                  rows * columns * sizeof *data);
 }
 
 /* One layer of a small Llama; the element that is checked may be anything. */
@@ -43,7 +45,8 @@ static void put_llama(gguf_writer *w, float element) {
 }
 
 /* Opens what was written; the bytes go to *file. NULL with a message in err. */
-static hr_model *open_written(gguf_writer *w, hr_weights weights, unsigned char **file, hr_error *err) {
+static hr_model *open_written(gguf_writer *w, hr_weights weights, unsigned char **file,
+                              hr_error *err) {
   size_t size;
   *file = gguf_writer_finish(w, &size);
   hr_model_options options;

@@ -88,7 +88,8 @@ Test(position, factors_divide_the_frequencies) {
   for (uint32_t position = 0; position < 1000; position += 37) {
     hr_angles(plain, MOST_WIDTH / 2, position, cos[0], sin[0]);
     hr_angles(stretched, MOST_WIDTH / 2, 2 * position, cos[1], sin[1]);
-    for (size_t i = 0; i < MOST_WIDTH / 2; i++) cr_assert(cos[0][i] == cos[1][i] && sin[0][i] == sin[1][i]);
+    for (size_t i = 0; i < MOST_WIDTH / 2; i++)
+      cr_assert(cos[0][i] == cos[1][i] && sin[0][i] == sin[1][i]);
   }
 }
 

@@ -80,7 +80,7 @@ typedef bool hr_progress_fn(void *data, double done);
 typedef struct hr_model_options {
   size_t size;               /* sizeof(hr_model_options) */
   hr_weights weights;        /* default HR_WEIGHTS_NATIVE */
-  const char *isa;           /* highest kernel tier allowed ("portable", "avx2", ...); NULL: the best the CPU has */
+  const char *isa;           /* highest kernel tier allowed ("avx2", ...); NULL: the best there is */
   bool vocabulary_only;      /* read the vocabulary, no weights; sessions can't be made */
   hr_progress_fn *progress;  /* may be NULL */
   void *progress_data;
@@ -226,7 +226,7 @@ typedef struct hr_sampler_options {
   int32_t top_k;         /* keep the k largest; default 40, 0: all */
   float top_p;           /* keep the fewest whose probabilities sum to p; default 0.95, 1: all */
   float min_p;           /* drop those below min_p times the largest probability; default 0.05 */
-  float repeat_penalty;  /* divides positive and multiplies negative logits of recent tokens; default 1 */
+  float repeat_penalty;  /* makes recent tokens less likely; default 1: does not */
   uint32_t repeat_last;  /* how many recent tokens count; default 64 */
   uint64_t seed;         /* the same seed gives the same choices on every machine */
 } hr_sampler_options;

@@ -200,7 +200,9 @@ HR_INLINE lanes lanes_drop(mask m, lanes v) {
 }
 
 HR_INLINE ints ints_set(int32_t x) { return (ints){_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
-HR_INLINE ints ints_abs(ints a) { return (ints){_mm256_abs_epi32(a.low), _mm256_abs_epi32(a.high)}; }
+HR_INLINE ints ints_abs(ints a) {
+  return (ints){_mm256_abs_epi32(a.low), _mm256_abs_epi32(a.high)};
+}
 #define ints_shift_left(a, n) ((ints){_mm256_slli_epi32(a.low, n), _mm256_slli_epi32(a.high, n)})
 #define ints_shift_right(a, n) ((ints){_mm256_srli_epi32(a.low, n), _mm256_srli_epi32(a.high, n)})
 HR_INLINE lanes lanes_of_ints(ints a) {

@@ -76,7 +76,8 @@ HR_INLINE void q8_tile(const hr_product *p, q8_chunk *c, size_t panels, size_t r
   lanes sum[ROWS][4];
   HR_UNROLL for (size_t r = 0; r < rows; r++) {
     x[r] = product_row(p, row + r);
-    HR_UNROLL for (size_t i = 0; i < panels; i++) sum[r][i] = lanes_load(sums + (r * panels + i) * 16);
+    HR_UNROLL for (size_t i = 0; i < panels; i++)
+      sum[r][i] = lanes_load(sums + (r * panels + i) * 16);
   }
   for (size_t b = c->begin; b < c->end; b++) {
     ints s[ROWS][4];
@@ -92,7 +93,8 @@ HR_INLINE void q8_tile(const hr_product *p, q8_chunk *c, size_t panels, size_t r
     }
   }
   HR_UNROLL for (size_t r = 0; r < rows; r++)
-    HR_UNROLL for (size_t i = 0; i < panels; i++) lanes_store(sums + (r * panels + i) * 16, sum[r][i]);
+    HR_UNROLL for (size_t i = 0; i < panels; i++)
+      lanes_store(sums + (r * panels + i) * 16, sum[r][i]);
 }
 
 /* All rows of a row block against one chunk. */

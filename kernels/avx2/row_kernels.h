@@ -23,7 +23,8 @@ HR_INLINE __m256i quantize_block(lanes a, lanes b, float *scale, int32_t *offset
   ints qb = ints_sub(lanes_bits(lanes_add(lanes_mul(b, inverse), round)), lanes_bits(round));
   __m256i q = ints_to_8(qa, qb);
   /* Sums of bytes exist for unsigned ones: each is 128 too large. */
-  __m256i sums = _mm256_sad_epu8(_mm256_xor_si256(q, _mm256_set1_epi8(-128)), _mm256_setzero_si256());
+  __m256i sums =
+      _mm256_sad_epu8(_mm256_xor_si256(q, _mm256_set1_epi8(-128)), _mm256_setzero_si256());
   __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
   sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
   *offset = -128 * (_mm_cvtsi128_si32(sum) - HR_Q8_BLOCK * 128);
@@ -197,7 +198,8 @@ void KERNEL(narrow_bf16)(const float *x, uint16_t *y, size_t n) {
     ints odd = ints_and(ints_shift_right(u, 16), ints_set(1));
     ints rounded = ints_add(u, ints_add(odd, ints_set(0x7fff)));
     ints quiet = ints_or(u, ints_set(0x400000));
-    ints bits = lanes_bits(lanes_select(lanes_is_nan(v), lanes_of_bits(quiet), lanes_of_bits(rounded)));
+    ints bits =
+        lanes_bits(lanes_select(lanes_is_nan(v), lanes_of_bits(quiet), lanes_of_bits(rounded)));
     store16(y + i, ints_to_16(ints_shift_right(bits, 16)), n - i);
   }
 }

@@ -28,7 +28,7 @@ static inline uint16_t hr_narrow_half(float x) {
     h = 0x7e00u;
   } else if (a >= 0x47800000u) { /* 65536 and above */
     h = 0x7c00u;
-  } else if (a < 0x38800000u) { /* below 2^-14: adding 1/2 aligns the denormal's bits at the bottom */
+  } else if (a < 0x38800000u) { /* below 2^-14: adding 1/2 puts a denormal's bits at the bottom */
     h = hr_float_bits(hr_float_from_bits(a) + 0.5f) - 0x3f000000u;
   } else { /* rebias the exponent and round half to even; a carry goes into it */
     h = (a - 0x38000000u + 0xfffu + (a >> 13 & 1u)) >> 13;

@@ -24,7 +24,9 @@ __attribute__((always_inline)) static inline void widen16(hr_panel_type type, co
   const float *f = (const float *)panel + k * HR_PANEL_ROWS;
   const uint16_t *h = (const uint16_t *)panel + k * HR_PANEL_ROWS;
   for (int i = 0; i < HR_PANEL_ROWS; i++)
-    w[i] = type == HR_PANEL_F32 ? f[i] : type == HR_PANEL_F16 ? hr_widen_half(h[i]) : hr_widen_brain(h[i]);
+    w[i] = type == HR_PANEL_F32   ? f[i]
+           : type == HR_PANEL_F16 ? hr_widen_half(h[i])
+                                  : hr_widen_brain(h[i]);
 }
 
 /* One panel against one chunk of up to 4 rows: c[r] is the chain of row r. */

@@ -153,7 +153,8 @@ static void attend_tile(hr_pass *pass, unsigned thread, uint32_t layer, size_t k
   }
   for (size_t i = 0; i < count; i++)
     finish_head(pass, rows.begin + i / group, kv_head * group + i % group,
-                own->out + i * ws->out_stride, own->sum[i], own->query[i].first < own->query[i].end);
+                own->out + i * ws->out_stride, own->sum[i],
+                own->query[i].first < own->query[i].end);
 }
 
 /* One row over many blocks of keys: every (head, block) on its own, then each

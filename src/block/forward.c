@@ -111,7 +111,8 @@ static void lay_out_private(arena *a, hr_workspace *ws, const hr_description *d,
 }
 
 static void lay_out(arena *a, hr_workspace *ws, const hr_description *d) {
-  size_t heads_width = (size_t)d->heads * d->head_width, kv_width = (size_t)d->kv_heads * d->head_width;
+  size_t heads_width = (size_t)d->heads * d->head_width,
+         kv_width = (size_t)d->kv_heads * d->head_width;
   size_t widest = larger(larger(d->width, d->ffn_width), heads_width);
   size_t blocks = (ws->positions + HR_KEY_BLOCK - 1) / HR_KEY_BLOCK, rows = ws->rows;
   ws->x_stride = hr_round_up(d->width, 16);
@@ -149,7 +150,8 @@ static void lay_out(arena *a, hr_workspace *ws, const hr_description *d) {
   }
 }
 
-size_t hr_workspace_bytes(const hr_description *d, size_t rows, size_t positions, unsigned threads) {
+size_t hr_workspace_bytes(const hr_description *d, size_t rows, size_t positions,
+                          unsigned threads) {
   hr_workspace ws = {.rows = rows, .positions = positions, .threads = threads};
   arena a = {0};
   lay_out(&a, &ws, d);

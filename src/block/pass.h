@@ -107,7 +107,8 @@ void hr_project(hr_pass *pass, unsigned thread, unsigned threads, const hr_input
                 const hr_projection *projection, size_t count, bool add);
 
 /* norm.c */
-void hr_norm_row(const hr_pass *pass, const hr_norm_weights *norm, const float *x, size_t n, float *y);
+void hr_norm_row(const hr_pass *pass, const hr_norm_weights *norm, const float *x, size_t n,
+                 float *y);
 /* Adds a sub-layer's output to the residual stream in the way that the norm's
  * place asks for, after a barrier; see hr_residual_target. Ends with a barrier. */
 void hr_residual(hr_pass *pass, unsigned thread, unsigned threads, const hr_norm_weights *post);

@@ -84,7 +84,8 @@ void hr_frequencies(double base, size_t width, hr_frequency *out) {
 }
 
 void hr_stretch_frequencies(hr_frequency *frequency, const float *factor, size_t count) {
-  for (size_t i = 0; i < count; i++) frequency[i] = divide(frequency[i], (pair){(double)factor[i], 0});
+  for (size_t i = 0; i < count; i++)
+    frequency[i] = divide(frequency[i], (pair){(double)factor[i], 0});
 }
 
 /* sin and cos on |r| <= pi / 4 by their Taylor series, in one double. The low

@@ -28,8 +28,9 @@ static hr_status select_kernels(hr_model *model, const char *isa, hr_error *err)
   if (hr_kernels_select(&model->kernels, features, isa)) return HR_OK;
   char names[128];
   hr_kernels_available(features, names, sizeof names);
-  return hr_fail(err, HR_ERROR_USAGE, "kernel tier '%s' is not known or this CPU lacks it, expected one of: %s",
-                 isa, names);
+  return hr_fail(err, HR_ERROR_USAGE,
+                 "kernel tier '%s' is not known or this CPU lacks it, expected one of: %s", isa,
+                 names);
 }
 
 static hr_status open_tokenizer(hr_model *model, const hr_source *source, hr_error *err) {
@@ -42,9 +43,10 @@ static hr_status open_tokenizer(hr_model *model, const hr_source *source, hr_err
   model->vocab_kind = vocab.kind;
   model->start_token = vocab.bos;
   if (model->has_weights && vocab.count > model->loaded.transformer.description.vocab)
-    return hr_fail(err, HR_ERROR_FILE,
-                   "%s: the vocabulary has %zu tokens, expected at most the %u rows of the embedding",
-                   model->path, vocab.count, model->loaded.transformer.description.vocab);
+    return hr_fail(
+        err, HR_ERROR_FILE,
+        "%s: the vocabulary has %zu tokens, expected at most the %u rows of the embedding",
+        model->path, vocab.count, model->loaded.transformer.description.vocab);
   model->tokenizer = hr_tokenizer_create(&vocab, err);
   return model->tokenizer ? HR_OK : HR_ERROR_FILE;
 }
@@ -79,8 +81,9 @@ static hr_status open_source(hr_model *model, const hr_source *source,
 
 static bool valid_options(const hr_model_options *options, hr_error *err) {
   if (options->size != sizeof *options) {
-    hr_fail(err, HR_ERROR_USAGE, "model options: size is %zu, expected %zu; use hr_model_options_init",
-            options->size, sizeof *options);
+    hr_fail(err, HR_ERROR_USAGE,
+            "model options: size is %zu, expected %zu; use hr_model_options_init", options->size,
+            sizeof *options);
     return false;
   }
   if ((unsigned)options->weights > HR_WEIGHTS_Q8_0) {

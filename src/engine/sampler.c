@@ -64,13 +64,17 @@ static double draw(uint64_t s[4]) {
 
 static hr_status check_options(const hr_sampler_options *o, hr_error *err) {
   if (o->size != sizeof *o)
-    return hr_fail(err, HR_ERROR_USAGE, "sampler options: size is %zu, expected %zu; use hr_sampler_options_init",
+    return hr_fail(err, HR_ERROR_USAGE,
+                   "sampler options: size is %zu, expected %zu; use hr_sampler_options_init",
                    o->size, sizeof *o);
   if (!(o->temperature >= 0.0f) || !isfinite(o->temperature))
-    return hr_fail(err, HR_ERROR_USAGE, "temperature is %g, expected 0 or more", (double)o->temperature);
-  if (o->top_k < 0) return hr_fail(err, HR_ERROR_USAGE, "top-k is %d, expected 0 or more", o->top_k);
+    return hr_fail(err, HR_ERROR_USAGE, "temperature is %g, expected 0 or more",
+                   (double)o->temperature);
+  if (o->top_k < 0)
+    return hr_fail(err, HR_ERROR_USAGE, "top-k is %d, expected 0 or more", o->top_k);
   if (!(o->top_p > 0.0f && o->top_p <= 1.0f))
-    return hr_fail(err, HR_ERROR_USAGE, "top-p is %g, expected more than 0, at most 1", (double)o->top_p);
+    return hr_fail(err, HR_ERROR_USAGE, "top-p is %g, expected more than 0, at most 1",
+                   (double)o->top_p);
   if (!(o->min_p >= 0.0f && o->min_p <= 1.0f))
     return hr_fail(err, HR_ERROR_USAGE, "min-p is %g, expected 0 to 1", (double)o->min_p);
   if (!(o->repeat_penalty > 0.0f) || !isfinite(o->repeat_penalty))

@@ -21,7 +21,8 @@ static size_t most_positions(const hr_transformer *t) {
 static hr_status check_options(const hr_model *model, const hr_session_options *o, hr_error *err) {
   const hr_transformer *t = &model->loaded.transformer;
   if (o->size != sizeof *o)
-    return hr_fail(err, HR_ERROR_USAGE, "session options: size is %zu, expected %zu; use hr_session_options_init",
+    return hr_fail(err, HR_ERROR_USAGE,
+                   "session options: size is %zu, expected %zu; use hr_session_options_init",
                    o->size, sizeof *o);
   if (!model->has_weights)
     return hr_fail(err, HR_ERROR_USAGE, "%s: was opened for its vocabulary only", model->path);
@@ -30,8 +31,10 @@ static hr_status check_options(const hr_model *model, const hr_session_options *
                    (int)o->cache, HR_CACHE_F32);
   size_t most = most_positions(t);
   if (most && o->context > most)
-    return hr_fail(err, HR_ERROR_USAGE, "%s: a context of %zu was asked for, expected at most %zu, the model's learned positions",
-                   model->path, o->context, most);
+    return hr_fail(
+        err, HR_ERROR_USAGE,
+        "%s: a context of %zu was asked for, expected at most %zu, the model's learned positions",
+        model->path, o->context, most);
   if (o->context > (size_t)1 << 28)
     return hr_fail(err, HR_ERROR_USAGE, "a context of %zu was asked for, expected at most %zu",
                    o->context, (size_t)1 << 28);
@@ -101,11 +104,13 @@ void hr_session_free(hr_session *s) {
 
 static hr_status check_ids(const hr_session *s, const int32_t *ids, size_t count, hr_error *err) {
   size_t vocab = hr_model_vocab_size(s->model);
-  if (count == 0) return hr_fail(err, HR_ERROR_USAGE, "no tokens to evaluate, expected at least one");
+  if (count == 0)
+    return hr_fail(err, HR_ERROR_USAGE, "no tokens to evaluate, expected at least one");
   if (count > s->context - s->position)
-    return hr_fail(err, HR_ERROR_CONTEXT,
-                   "%zu tokens at position %zu do not fit, expected at most %zu: the context holds %zu",
-                   count, s->position, s->context - s->position, s->context);
+    return hr_fail(
+        err, HR_ERROR_CONTEXT,
+        "%zu tokens at position %zu do not fit, expected at most %zu: the context holds %zu", count,
+        s->position, s->context - s->position, s->context);
   for (size_t i = 0; i < count; i++)
     if (ids[i] < 0 || (size_t)ids[i] >= vocab)
       return hr_fail(err, HR_ERROR_USAGE, "token id %d is not in the vocabulary, expected 0 to %zu",
@@ -119,7 +124,8 @@ static hr_status make_room(hr_session *s, size_t rows, hr_error *err) {
   float *logits = NULL;
   if (hr_mul_size(rows, hr_model_vocab_size(s->model), &floats))
     logits = hr_realloc(s->logits, floats, sizeof *logits);
-  if (!logits) return hr_fail_memory(err, "logits", rows * hr_model_vocab_size(s->model) * sizeof *logits);
+  if (!logits)
+    return hr_fail_memory(err, "logits", rows * hr_model_vocab_size(s->model) * sizeof *logits);
   s->logits = logits;
   s->logits_capacity = rows;
   return HR_OK;
@@ -177,15 +183,17 @@ hr_status hr_session_eval(hr_session *s, const int32_t *ids, size_t count, hr_lo
   size_t before = s->position;
   s->logits_rows = 0;
   if ((unsigned)rows > HR_LOGITS_ALL)
-    return hr_fail(err, HR_ERROR_USAGE, "rows of logits is %d, expected 0 to %d", (int)rows, HR_LOGITS_ALL);
+    return hr_fail(err, HR_ERROR_USAGE, "rows of logits is %d, expected 0 to %d", (int)rows,
+                   HR_LOGITS_ALL);
   hr_status status = check_ids(s, ids, count, err);
   size_t wanted = rows == HR_LOGITS_ALL ? count : rows == HR_LOGITS_LAST ? 1 : 0;
   if (status == HR_OK) status = make_room(s, wanted, err);
   if (status != HR_OK) return status;
   if (s->model->loaded.transformer.description.mask == HR_MASK_FULL && before > 0)
-    return hr_fail(err, HR_ERROR_USAGE,
-                   "a model that sees both ways takes a text in one call, expected position 0 and not %zu",
-                   before);
+    return hr_fail(
+        err, HR_ERROR_USAGE,
+        "a model that sees both ways takes a text in one call, expected position 0 and not %zu",
+        before);
   status = run_chunks(s, ids, count, rows, err);
   if (status == HR_ERROR_CANCELLED) return status;
   if (status == HR_OK) {

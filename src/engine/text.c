@@ -9,8 +9,10 @@
 static hr_status need_tokenizer(const hr_model *model, hr_error *err) {
   if (model->tokenizer) return HR_OK;
   if (model->vocab.unsupported)
-    return hr_fail(err, HR_ERROR_FILE, "%s: its tokenizer is of kind '%s', which is not known; give ids instead of text",
-                   model->path, model->vocab.unsupported);
+    return hr_fail(
+        err, HR_ERROR_FILE,
+        "%s: its tokenizer is of kind '%s', which is not known; give ids instead of text",
+        model->path, model->vocab.unsupported);
   return hr_fail(err, HR_ERROR_FILE, "%s: has no tokenizer, expected one; give ids instead of text",
                  model->path);
 }

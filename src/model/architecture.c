@@ -114,7 +114,8 @@ static const char *form_name(const hr_architecture *row, hr_source_kind kind) {
   return kind == HR_SOURCE_GGUF ? row->gguf : row->hf;
 }
 
-hr_status hr_architecture_find(const hr_source *source, const hr_architecture **row, hr_error *err) {
+hr_status hr_architecture_find(const hr_source *source, const hr_architecture **row,
+                               hr_error *err) {
   hr_source_kind kind = hr_source_get_kind(source);
   const char *key = kind == HR_SOURCE_GGUF ? "general.architecture" : "model_type";
   const char *name;
@@ -165,7 +166,8 @@ static const value_name RMS_EPS = {"attention.layer_norm_rms_epsilon", {"rms_nor
 static const value_name LAYER_EPS = {"attention.layer_norm_epsilon",
                                      {"layer_norm_epsilon", "layer_norm_eps"}};
 static const value_name ROPE_WIDTH = {"rope.dimension_count", {NULL}};
-static const value_name ROPE_BASE = {"rope.freq_base", {"rope_theta", "rope_parameters.rope_theta"}};
+static const value_name ROPE_BASE = {"rope.freq_base",
+                                     {"rope_theta", "rope_parameters.rope_theta"}};
 static const value_name ROPE_SCALING = {
     "rope.scaling.type",
     {"rope_scaling.rope_type", "rope_scaling.type", "rope_parameters.rope_type"}};
@@ -348,14 +350,16 @@ static hr_status describe_sizes(reader *r, hr_description *d) {
   TRY(require_size(r, &HEADS, MOST_HEADS, &d->heads));
   TRY(default_size(r, &KV_HEADS, MOST_HEADS, d->heads, &d->kv_heads));
   if (d->heads % d->kv_heads)
-    return hr_fail(r->err, HR_ERROR_FILE,
-                   "%s: %u query heads and %u key/value heads, expected the second to divide the first",
-                   hr_source_path(r->source), d->heads, d->kv_heads);
+    return hr_fail(
+        r->err, HR_ERROR_FILE,
+        "%s: %u query heads and %u key/value heads, expected the second to divide the first",
+        hr_source_path(r->source), d->heads, d->kv_heads);
   bool found;
   TRY(read_size(r, &HEAD_WIDTH, MOST_WIDTH, &d->head_width, &found));
   if (!found) {
     if (d->width % d->heads)
-      return hr_fail(r->err, HR_ERROR_FILE, "%s: %u heads in an embedding of width %u, expected a divisor of the width",
+      return hr_fail(r->err, HR_ERROR_FILE,
+                     "%s: %u heads in an embedding of width %u, expected a divisor of the width",
                      hr_source_path(r->source), d->heads, d->width);
     d->head_width = d->width / d->heads;
   }
@@ -391,7 +395,8 @@ static hr_status describe_rope(reader *r, hr_description *d) {
   TRY(read_text(r, &ROPE_SCALING, &type, &length, &found));
   if (found && !(length == 4 && memcmp(type, "none", 4) == 0) &&
       !(length == 7 && memcmp(type, "default", 7) == 0))
-    return hr_fail(r->err, HR_ERROR_FILE, "%s: key '%s' is '%.*s', a RoPE scaling that is not known",
+    return hr_fail(r->err, HR_ERROR_FILE,
+                   "%s: key '%s' is '%.*s', a RoPE scaling that is not known",
                    hr_source_path(r->source), r->key, (int)(length > 64 ? 64 : length), type);
   TRY(default_size(r, &ROPE_WIDTH, MOST_WIDTH, d->head_width, &d->rope_width));
   if (d->rope_width > d->head_width || d->rope_width % 2)
@@ -433,7 +438,8 @@ static hr_status refuse_what_we_lack(reader *r) {
     double number;
     TRY(read_real(r, &numbers_we_lack[i].name, &number, &found));
     if (found && number != numbers_we_lack[i].neutral)
-      return hr_fail(r->err, HR_ERROR_FILE, "%s: key '%s' is %g, a feature that is not known, expected %g",
+      return hr_fail(r->err, HR_ERROR_FILE,
+                     "%s: key '%s' is %g, a feature that is not known, expected %g",
                      hr_source_path(r->source), r->key, number, numbers_we_lack[i].neutral);
   }
   if (hr_source_get_kind(r->source) == HR_SOURCE_GGUF) return HR_OK;
@@ -442,9 +448,9 @@ static hr_status refuse_what_we_lack(reader *r) {
     bool value;
     TRY(hr_source_bool(r->source, key, &value, &found, r->err));
     if (found && value != switches_we_lack[i].neutral)
-      return hr_fail(r->err, HR_ERROR_FILE, "%s: key '%s' is %s, a feature that is not known, expected %s",
-                     hr_source_path(r->source), key, value ? "true" : "false",
-                     value ? "false" : "true");
+      return hr_fail(
+          r->err, HR_ERROR_FILE, "%s: key '%s' is %s, a feature that is not known, expected %s",
+          hr_source_path(r->source), key, value ? "true" : "false", value ? "false" : "true");
   }
   return HR_OK;
 }

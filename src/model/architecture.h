@@ -47,7 +47,7 @@ typedef struct hr_architecture {
   const char *hf;   /* model_type of config.json; NULL: not in this form */
   hr_description block;          /* the variants; sizes come from the file */
   hr_rope_pairing hf_pairing;    /* RoPE pairs in the safetensors form */
-  double hf_eps;                 /* of the norms, where config.json leaves it to the library's default */
+  double hf_eps; /* of the norms, where config.json leaves it to the library's default */
   bool spelled_out;              /* the file names position, norm place and activation itself */
   const hr_tensor_names *gguf_names, *hf_names;
 } hr_architecture;

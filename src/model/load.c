@@ -87,7 +87,8 @@ static hr_status wrong_shape(const plan *p, const hr_tensor *t, size_t rows, siz
   if (rows)
     return hr_fail(p->err, HR_ERROR_FILE, "%s: tensor '%s' is %s, expected %zu x %zu",
                    hr_source_path(p->source), t->name, found, rows, columns);
-  return hr_fail(p->err, HR_ERROR_FILE, "%s: tensor '%s' is %s, expected %zu elements in one dimension",
+  return hr_fail(p->err, HR_ERROR_FILE,
+                 "%s: tensor '%s' is %s, expected %zu elements in one dimension",
                  hr_source_path(p->source), t->name, found, columns);
 }
 
@@ -101,7 +102,8 @@ static hr_status add_item(plan *p, item it) {
   }
   it.offset = p->bytes;
   if (!hr_add_size(p->bytes, hr_round_up(it.bytes, 64), &p->bytes))
-    return hr_fail(p->err, HR_ERROR_MEMORY, "%s: the weights do not fit into this machine's addresses",
+    return hr_fail(p->err, HR_ERROR_MEMORY,
+                   "%s: the weights do not fit into this machine's addresses",
                    hr_source_path(p->source));
   p->items[p->count++] = it;
   return HR_OK;
@@ -149,7 +151,8 @@ static hr_status add_matrix(plan *p, const hr_tensor *t, size_t first, size_t to
   m->k = (uint32_t)k;
   if (m->type != HR_PANEL_F32) p->loaded->all_f32 = false;
   size_t bytes;
-  if (!hr_mul_size(hr_round_up(n, HR_PANEL_ROWS) / HR_PANEL_ROWS, hr_panel_bytes(m->type, k), &bytes))
+  if (!hr_mul_size(hr_round_up(n, HR_PANEL_ROWS) / HR_PANEL_ROWS, hr_panel_bytes(m->type, k),
+                   &bytes))
     return hr_fail_memory(p->err, t->name, SIZE_MAX);
   return add_item(p, (item){.tensor = t, .first_row = first, .transposed = transposed, .matrix = m,
                             .bytes = bytes});
@@ -157,8 +160,8 @@ static hr_status add_matrix(plan *p, const hr_tensor *t, size_t first, size_t to
 
 /* --- What a Transformer consists of --------------------------------------- */
 
-static hr_status plan_norm(plan *p, hr_tensor_slot slot, uint32_t layer, size_t width, bool required,
-                           hr_norm_weights *norm) {
+static hr_status plan_norm(plan *p, hr_tensor_slot slot, uint32_t layer, size_t width,
+                           bool required, hr_norm_weights *norm) {
   char name[128];
   const hr_tensor *t = find(p, slot, layer, ".bias", name, sizeof name);
   if (t) TRY(add_floats(p, t, 0, width, width, &norm->shift));
@@ -248,7 +251,8 @@ static hr_status plan_embedding(plan *p, hr_transformer *m, hr_tensor_slot slot)
   char name[128];
   const hr_tensor *t = find(p, slot, 0, ".weight", name, sizeof name);
   if (!t) return no_tensor(p, name);
-  if (t->dims != 2 || t->dim[0] == 0 || t->dim[0] > INT32_MAX || (d->vocab && t->dim[0] != d->vocab))
+  if (t->dims != 2 || t->dim[0] == 0 || t->dim[0] > INT32_MAX ||
+      (d->vocab && t->dim[0] != d->vocab))
     return wrong_shape(p, t, d->vocab ? d->vocab : 1, d->width);
   d->vocab = (uint32_t)t->dim[0];
   return plan_matrix(p, slot, 0, d->vocab, d->width, &m->token_embedding);
@@ -304,11 +308,12 @@ static hr_status refuse_unused(const plan *p) {
     bool found = harmless(t->name);
     for (size_t j = 0; j < p->count && !found; j++) found = p->items[j].tensor == t;
     if (!found)
-      status = hr_fail(p->err, HR_ERROR_FILE,
-                       "%s: tensor '%s' is not known for architecture '%s', expected only tensors of "
-                       "its %u layers",
-                       hr_source_path(p->source), t->name, p->loaded->transformer.description.family,
-                       p->loaded->transformer.description.layers);
+      status =
+          hr_fail(p->err, HR_ERROR_FILE,
+                  "%s: tensor '%s' is not known for architecture '%s', expected only tensors of "
+                  "its %u layers",
+                  hr_source_path(p->source), t->name, p->loaded->transformer.description.family,
+                  p->loaded->transformer.description.layers);
   }
   return status;
 }
@@ -336,7 +341,8 @@ static void fail(packing *w, hr_status status, const item *it, size_t output) {
     hr_fail(&w->error, status, "%s: loading was cancelled", path);
   else
     hr_fail(&w->error, status,
-            "%s: tensor '%s': an element of output %zu is NaN, infinite or too large for the type asked "
+            "%s: tensor '%s': an element of output %zu is NaN, infinite or too large for the type "
+            "asked "
             "for, expected numbers that it holds; keep the weights as they are or use f32",
             path, it->tensor->name, output);
 }

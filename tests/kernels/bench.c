@@ -41,7 +41,10 @@ static bench *bench_data(const hr_kernels *ref) {
   for (size_t r = 0; r < ROWS; r++)
     ref->quantize(b.x + r * K, K, (char *)b.rows + r * hr_q8_row_bytes(K));
   for (size_t i = 0; i < QUERIES; i++)
-    b.queries[i] = (hr_query){.q = b.x + i * WIDTH, .end = KEYS, .max = b.y + i, .sum = b.y + 32 + i,
+    b.queries[i] = (hr_query){.q = b.x + i * WIDTH,
+                              .end = KEYS,
+                              .max = b.y + i,
+                              .sum = b.y + 32 + i,
                               .out = b.y + 64 + i * WIDTH};
   return &b;
 }

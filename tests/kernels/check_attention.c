@@ -5,7 +5,8 @@
 
 #include "tests/kernels/harness.h"
 
-static const uint32_t widths[] = {1, 2, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 80, 96, 100, 127, 128, 129, 130};
+static const uint32_t widths[] = {1,  2,  15, 16, 17,  31,  32,  33,  48, 63,
+                                  64, 65, 80, 96, 100, 127, 128, 129, 130};
 static const size_t counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 17, 24, 25, 29};
 enum { WIDTHS = sizeof widths / sizeof *widths, COUNTS = sizeof counts / sizeof *counts };
 enum { MOST_QUERIES = 32 };
@@ -80,8 +81,10 @@ static void scene_new(scene *s, uint64_t seed, bool half) {
   s->positions = (filled + 15) / 16 * 16;
   uint32_t width = widths[seed % WIDTHS], padded = (width + 15) / 16 * 16;
   size_t size = half ? 2 : 4, count = counts[seed % COUNTS];
-  s->attend = (hr_attend){.width = width, .block = (uint32_t)hr_random_below(&random, 1 + (filled - 1) / 256 + 1),
-                          .cap = caps[hr_random_below(&random, 5)], .count = count};
+  s->attend = (hr_attend){.width = width,
+                          .block = (uint32_t)hr_random_below(&random, 1 + (filled - 1) / 256 + 1),
+                          .cap = caps[hr_random_below(&random, 5)],
+                          .count = count};
   if (seed % 6 && s->attend.block * 256 >= filled) s->attend.block = 0;
   s->keys = hr_buffer_new((size_t)s->positions * width * size, 0);
   s->values = hr_buffer_new((size_t)s->positions * padded * size, 0);
@@ -110,8 +113,8 @@ static void scene_free(scene *s) {
   hr_buffer_free(&s->scalars);
 }
 
-static void check_attend_slot(hr_attend_fn *of_ref, hr_attend_fn *tested, const char *name, bool half,
-                              hr_report *report) {
+static void check_attend_slot(hr_attend_fn *of_ref, hr_attend_fn *tested, const char *name,
+                              bool half, hr_report *report) {
   if (of_ref == tested) return;
   static scene a, b; /* the same scene twice */
   for (uint64_t seed = 1; seed <= 420; seed++) {
@@ -157,8 +160,10 @@ static void check_merge(const hr_kernels *ref, const hr_kernels *tested, hr_repo
     hr_case c = hr_case_new(report, tested->name.attend_merge, seed, "n=%zu", n);
     hr_expect_floats(&c, "o", &expected, &o);
     hr_expect_kept(&c, "bo", &block);
-    if (memcmp(&m[0], &m[2], 4) != 0 && !(m[0] != m[0] && m[2] != m[2])) hr_case_fail(&c, "m differs");
-    if (memcmp(&l[0], &l[2], 4) != 0 && !(l[0] != l[0] && l[2] != l[2])) hr_case_fail(&c, "l differs");
+    if (memcmp(&m[0], &m[2], 4) != 0 && !(m[0] != m[0] && m[2] != m[2]))
+      hr_case_fail(&c, "m differs");
+    if (memcmp(&l[0], &l[2], 4) != 0 && !(l[0] != l[0] && l[2] != l[2]))
+      hr_case_fail(&c, "l differs");
     hr_buffer_free(&expected);
     hr_buffer_free(&o);
     hr_buffer_free(&block);

@@ -144,15 +144,18 @@ static void check_one(const hr_kernels *ref, hr_product_fn *of_ref, hr_product_f
                       const char *name, hr_panel_type type, shape s, uint64_t seed,
                       hr_report *report) {
   hr_random random = {seed};
-  hr_values weights = seed % 3 ? HR_VALUES_PLAIN : (hr_values)hr_random_below(&random, HR_VALUES_KINDS);
-  hr_values acts = seed % 4 ? HR_VALUES_PLAIN : (hr_values)hr_random_below(&random, HR_VALUES_KINDS);
+  hr_values weights =
+      seed % 3 ? HR_VALUES_PLAIN : (hr_values)hr_random_below(&random, HR_VALUES_KINDS);
+  hr_values acts =
+      seed % 4 ? HR_VALUES_PLAIN : (hr_values)hr_random_below(&random, HR_VALUES_KINDS);
   size_t gap = hr_random_below(&random, 4), options = hr_random_below(&random, 4);
   size_t x_stride = type == HR_PANEL_Q8 ? hr_q8_row_bytes(s.k) + gap * 64 : (s.k + gap) * 4;
   size_t y_stride = s.n + hr_random_below(&random, 20);
   hr_buffer panels = new_panels(ref, &random, type, s, weights);
   hr_buffer x = new_x(&random, type, s, x_stride, acts);
   hr_buffer bias = hr_buffer_new(s.n * 4, 4);
-  hr_buffer y = hr_buffer_new((y_stride * (s.rows - 1) + s.n) * 4, 4 * hr_random_below(&random, 16));
+  hr_buffer y =
+      hr_buffer_new((y_stride * (s.rows - 1) + s.n) * 4, 4 * hr_random_below(&random, 16));
   hr_buffer expected = hr_buffer_new(y.bytes, 0);
   hr_fill_floats(&random, bias.data, s.n, acts);
   hr_fill_floats(&random, y.data, y.bytes / 4, acts);

@@ -33,7 +33,8 @@ static void check_norm(const hr_kernels *ref, const hr_kernels *tested, bool lay
   norm_case n = {.n = lengths[seed % LENGTHS], .eps = epsilons[hr_random_below(&random, 4)],
                  .gain = seed & 1, .shift = seed & 2, .layer = layer,
                  .place = seed & 4 ? OVER_X : APART};
-  hr_values kind = seed % 3 ? HR_VALUES_PLAIN : (hr_values)hr_random_below(&random, HR_VALUES_KINDS);
+  hr_values kind =
+      seed % 3 ? HR_VALUES_PLAIN : (hr_values)hr_random_below(&random, HR_VALUES_KINDS);
   hr_buffer x = hr_buffer_new(n.n * 4, 4), y = hr_buffer_new(n.n * 4, 8);
   hr_buffer gain = hr_buffer_new(n.n * 4, 4), shift = hr_buffer_new(n.n * 4, 4);
   hr_buffer expected = hr_buffer_new(n.n * 4, 0);
@@ -254,7 +255,10 @@ static void check_narrow(hr_narrow_fn *of_ref, hr_narrow_fn *tested, const char 
     hr_buffer y = hr_buffer_new(n * 2, 2);
     hr_fill_floats(&random, x.data, n, (hr_values)(seed % HR_VALUES_KINDS));
     for (uint32_t i = 0; !seed && i < SWEEP; i++) {
-      uint32_t bits = i << 15 | (i % 5 == 0 ? 0x1000u : i % 5 == 1 ? 0xfffu : i % 5 == 2 ? 0x1001u : 0);
+      uint32_t bits = i << 15 | (i % 5 == 0   ? 0x1000u
+                                 : i % 5 == 1 ? 0xfffu
+                                 : i % 5 == 2 ? 0x1001u
+                                              : 0);
       memcpy((char *)x.data + (size_t)i * 4, &bits, 4);
     }
     hr_buffer_keep(&x);

@@ -90,7 +90,9 @@ void hr_fill_halves(hr_random *random, uint16_t *x, size_t n, hr_values values) 
     bool rare = hr_random_below(random, 24) == 0;
     switch (values) {
       case HR_VALUES_PLAIN: x[i] = plain; break;
-      case HR_VALUES_WIDE: x[i] = (bits & 0x7c00u) == 0x7c00u ? (uint16_t)(bits & 0xbfffu) : bits; break;
+      case HR_VALUES_WIDE:
+        x[i] = (bits & 0x7c00u) == 0x7c00u ? (uint16_t)(bits & 0xbfffu) : bits;
+        break;
       case HR_VALUES_TINY: x[i] = tiny_halves[bits % 7]; break;
       case HR_VALUES_INFINITE: x[i] = rare ? huge_halves[bits % 5] : plain; break;
       case HR_VALUES_NAN: x[i] = rare ? nan_halves[bits % 4] : plain; break;

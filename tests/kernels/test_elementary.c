@@ -106,7 +106,8 @@ static double half_value(unsigned h) {
 Test(conversion, all_halves_widen) {
   for (unsigned h = 0; h < 65536; h++) {
     double truth = half_value(h), got = (double)hr_widen_half((uint16_t)h);
-    cr_assert(isnan(truth) ? isnan(got) : got == truth && signbit(got) == signbit(truth), "%04x", h);
+    cr_assert(isnan(truth) ? isnan(got) : got == truth && signbit(got) == signbit(truth), "%04x",
+              h);
     uint32_t brain = hr_float_bits(hr_widen_brain((uint16_t)h));
     cr_assert_eq(brain, h << 16);
   }
@@ -118,7 +119,8 @@ Test(conversion, halves_narrow_to_the_nearest) {
   for (unsigned h = 0; h < 0x7c00; h++) {
     unsigned up = h + 1, even = h & 1 ? up : h;
     float low = (float)half_value(h);
-    float high = up == 0x7c00 ? 65536.0f : (float)half_value(up); /* infinity begins half a step on */
+    float high =
+        up == 0x7c00 ? 65536.0f : (float)half_value(up); /* infinity begins half a step on */
     float middle = (low + high) / 2;
     cr_assert_eq(hr_narrow_half(low), h);
     cr_assert_eq(hr_narrow_half(middle), even, "%a", (double)middle);
