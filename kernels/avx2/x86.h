@@ -10,6 +10,47 @@
 HR_KERNEL_SLOTS(HR_SLOT)
 #undef HR_SLOT
 
+/* What the tiers with kernels of their own width override: all but packing. */
+#define HR_X86_SLOTS(X) \
+  X(product_f32)                      \
+  X(product_f16)                      \
+  X(product_bf16)                     \
+  X(product_q8)                       \
+  X(product_one_f32)                  \
+  X(product_one_f16)                  \
+  X(product_one_bf16)                 \
+  X(product_one_q8)                   \
+  X(quantize)                         \
+  X(rms_norm)                         \
+  X(layer_norm)                       \
+  X(attend_f32)                       \
+  X(attend_f16)                       \
+  X(attend_merge)                     \
+  X(store_key_f32)                    \
+  X(store_key_f16)                    \
+  X(store_value_f32)                  \
+  X(store_value_f16)                  \
+  X(rope_pairs)                       \
+  X(rope_halves)                      \
+  X(relu)                             \
+  X(relu2)                            \
+  X(silu)                             \
+  X(gelu_erf)                         \
+  X(gelu_tanh)                        \
+  X(gelu_quick)                       \
+  X(exp)                              \
+  X(tanh)                             \
+  X(erf)                              \
+  X(sigmoid)                          \
+  X(softmax)                          \
+  X(add)                              \
+  X(scale)                            \
+  X(divide)                           \
+  X(widen_f16)                        \
+  X(widen_bf16)                       \
+  X(narrow_f16)                       \
+  X(narrow_bf16)
+
 void hr_avx2_fill(hr_kernels *table);
 void hr_avxvnni_fill(hr_kernels *table);
 void hr_avx512vnni_fill(hr_kernels *table);
