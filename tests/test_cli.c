@@ -252,6 +252,8 @@ Test(cli, failed_writes_are_errors) {
   expect_error("$H --help > /dev/full", 3, "standard output", "space");
   expect_error("$H run -q -p a -n 4 >&-", 3, "standard output", "expected");
   expect_error("$H logits -p a --npy /dev/full", 3, "/dev/full", "space");
+  expect_error("$H logits -p a --npy - --json", 2, "--npy", "expected a file");
+  expect_error("$H logits -p a --npy - --top 3", 2, "--npy", "expected a file");
 }
 
 Test(cli, prompts_come_from_everywhere) {

@@ -276,6 +276,9 @@ static int logits_command(const cli_command *command, int argc, char **argv) {
                     p->item[1]);
   if (!!s.prompt + !!s.file + !!s.common.ids > 1)
     return cli_fail(HR_ERROR_USAGE, "text: given more than once, expected one of -p, -f and --ids");
+  if (s.npy && strcmp(s.npy, "-") == 0 && (s.json || s.top.given))
+    return cli_fail(HR_ERROR_USAGE,
+                    "--npy: - is standard output, expected a file there beside --json or --top");
   hr_model *model = cli_open_model(&s.common, p->count ? p->item[0] : NULL, false, &status);
   if (!model) return status;
   int32_t *ids = NULL;
