@@ -1,0 +1,558 @@
+/* SPDX-License-Identifier: MIT
+ * The limits are measured here too, beside each kernel: the int8 dot and fp32
+ * fma rates of loops that touch registers only, and the rate of plain reading. */
+#include "perf/kernel_bench.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "kernels/select.h"
+#include "perf/limits.h"
+
+enum { ROUNDS = 12, MOST_THREADS = 256, MOST_BLOCKS = 6 * MOST_THREADS, MOST_LIMITS = 8 };
+
+const char *const perf_kernel_groups[] = {"q8", "float", "attention", "decode", "row", NULL};
+
+/* What a measurement has allocated, given back all at once. */
+typedef struct pool {
+  struct {
+    void *at;
+    size_t bytes;
+  } block[MOST_BLOCKS];
+  size_t blocks;
+  bool failed;
+} pool;
+
+/* One call of perf_kernels. */
+typedef struct run {
+  const hr_kernels *t;
+  const perf_peaks *peaks; /* all zero for a tier without */
+  const char *group;
+  perf_kernel_fn *each;
+  void *data;
+  pool pool;
+  struct {
+    const char *bound;
+    unsigned threads;
+    double best; /* that the limit has reached in this run */
+  } seen[MOST_LIMITS];
+  perf_kernel_end end;
+} run;
+
+static double now(clockid_t clock) {
+  struct timespec t;
+  clock_gettime(clock, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Multiply-adds a second, over about half a millisecond. */
+static double peak_rate(void (*loop)(size_t), double work) {
+  enum { TURNS = 100000 };
+  if (!loop) return 0;
+  double start = now(CLOCK_THREAD_CPUTIME_ID);
+  loop(TURNS);
+  return TURNS * work / (now(CLOCK_THREAD_CPUTIME_ID) - start);
+}
+
+/* Memory in 2 MiB pages where the system gives them; NULL and failed without. */
+static void *memory(pool *p, size_t bytes) {
+  const size_t huge = (size_t)2 << 20;
+  if (p->failed || p->blocks == MOST_BLOCKS) {
+    p->failed = true;
+    return NULL;
+  }
+  char *at = mmap(NULL, bytes + huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED) {
+    p->failed = true;
+    return NULL;
+  }
+  p->block[p->blocks].at = at;
+  p->block[p->blocks++].bytes = bytes + huge;
+  at = (char *)(((uintptr_t)at + huge - 1) / huge * huge);
+  madvise(at, bytes, MADV_HUGEPAGE);
+  return at;
+}
+
+static void give_back(run *r) {
+  for (size_t i = 0; i < r->pool.blocks; i++) munmap(r->pool.block[i].at, r->pool.block[i].bytes);
+  if (r->pool.failed) r->end = PERF_KERNEL_MEMORY;
+  r->pool.blocks = 0;
+  r->pool.failed = false;
+}
+
+static uint32_t random_bits(void) {
+  static uint64_t state = 1;
+  state = state * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(state >> 32);
+}
+static void fill_floats(float *x, size_t n) {
+  for (size_t i = 0; x && i < n; i++) x[i] = (float)(int32_t)random_bits() * 0x1p-31f;
+}
+/* fp16 or bf16 or q8 alike: bytes that make ordinary numbers of each. */
+static void fill_halves(void *at, size_t bytes) {
+  uint16_t *h = at;
+  for (size_t i = 0; h && i < bytes / 2; i++)
+    h[i] = (uint16_t)((random_bits() & 0x83ffu) | 0x3000u);
+}
+static void *floats(pool *p, size_t n) {
+  float *x = memory(p, n * sizeof *x);
+  fill_floats(x, n);
+  return x;
+}
+static void *panels_of(pool *p, hr_panel_type type, size_t bytes) {
+  if (type == HR_PANEL_F32) return floats(p, bytes / 4);
+  void *at = memory(p, bytes);
+  fill_halves(at, bytes);
+  return at;
+}
+
+/* --- Results -------------------------------------------------------------------- */
+
+/* The best rate of the kernel and of its limit. */
+typedef struct result {
+  double kernel, limit;
+} result;
+
+static void keep_best(result *best, double kernel, double limit) {
+  if (kernel > best->kernel) best->kernel = kernel;
+  if (limit > best->limit) best->limit = limit;
+}
+
+/* The best that this limit has reached so far, this time included. */
+static double best_seen(run *r, const char *bound, unsigned threads, double limit) {
+  size_t i = 0;
+  while (i + 1 < MOST_LIMITS && r->seen[i].bound &&
+         (strcmp(r->seen[i].bound, bound) != 0 || r->seen[i].threads != threads))
+    i++;
+  r->seen[i].bound = bound;
+  r->seen[i].threads = threads;
+  if (limit > r->seen[i].best) r->seen[i].best = limit;
+  return r->seen[i].best;
+}
+
+static void report(run *r, perf_kernel_row *row, double scale, result best) {
+  row->tier = r->t->isa;
+  row->group = r->group;
+  row->rate = best.kernel * scale;
+  row->limit = best.limit * scale;
+  row->busy = best.limit < 0.9 * best_seen(r, row->bound, row->threads, best.limit);
+  if (r->end == PERF_KERNEL_DONE && !r->each(r->data, row)) r->end = PERF_KERNEL_STOPPED;
+}
+
+/* --- Prefill: a slice of the matrix a round, some milliseconds of work ---------- */
+
+typedef struct shape {
+  const char *model;
+  size_t n, k;
+} shape;
+
+static const shape shapes[] = {
+    {"135M", 1536, 576}, {"135M", 576, 1536}, {"1.1B", 5632, 2048},
+    {"1.1B", 2048, 5632}, {"7B", 11008, 4096}, {"7B", 4096, 11008},
+};
+
+static void *activations(run *r, hr_panel_type type, size_t k, size_t rows, size_t *stride) {
+  float *x = floats(&r->pool, rows * k);
+  *stride = k * 4;
+  if (type != HR_PANEL_Q8) return x;
+  *stride = hr_q8_row_bytes(k);
+  char *q = memory(&r->pool, rows * *stride);
+  for (size_t i = 0; x && q && i < rows; i++) r->t->quantize(x + i * k, k, q + i * *stride);
+  return q;
+}
+
+static size_t slice_of(const shape *s, size_t rows, double peak) {
+  double outputs = 6e-3 * (peak > 0 ? peak : 1e10) / (double)(s->k * rows);
+  size_t n = (size_t)outputs / 64 * 64;
+  if (n < 256) n = 256;
+  return n > s->n ? s->n : n;
+}
+
+static void prefill(run *r, hr_panel_type type, const shape *s, size_t rows) {
+  const hr_kernels *t = r->t;
+  bool q8 = type == HR_PANEL_Q8;
+  void (*loop)(size_t) = q8 ? r->peaks->dot : r->peaks->fma;
+  double work = q8 ? r->peaks->dot_work : r->peaks->fma_work;
+  size_t panel = hr_panel_bytes(type, s->k), bytes = (s->n + 15) / 16 * panel, stride;
+  char *panels = panels_of(&r->pool, type, bytes);
+  void *x = activations(r, type, s->k, rows, &stride);
+  float *y = memory(&r->pool, rows * s->n * 4);
+  if (!r->pool.failed) {
+    hr_product_fn *call = hr_kernels_product(t, type, rows);
+    size_t n = slice_of(s, rows, peak_rate(loop, work)), at = 0;
+    result best = {0};
+    for (int round = -1; round < ROUNDS; round++) { /* the first warms up */
+      hr_product p = {.panels = panels + at / 16 * panel, .x = x, .x_stride = stride, .k = s->k,
+                      .n = n, .rows = rows, .y = y + at, .y_stride = s->n};
+      double limit = peak_rate(loop, work), start = now(CLOCK_THREAD_CPUTIME_ID);
+      call(&p);
+      double spent = now(CLOCK_THREAD_CPUTIME_ID) - start;
+      if (round >= 0) keep_best(&best, (double)(n * s->k * rows) / spent, limit);
+      at = at + 2 * n <= s->n ? at + n : 0;
+    }
+    const char *const names[] = {t->name.product_f32, t->name.product_f16, t->name.product_bf16,
+                                 t->name.product_q8};
+    perf_kernel_row row = {.kernel = names[type], .threads = 1, .unit = q8 ? "GOP/s" : "GFLOP/s",
+                           .bound = q8 ? "int8" : "fp32"};
+    snprintf(row.shape, sizeof row.shape, "%s n=%zu k=%zu rows=%zu", s->model, s->n, s->k, rows);
+    report(r, &row, 2e-9, best);
+  }
+  give_back(r);
+}
+
+static void all_prefill(run *r, bool q8) {
+  static const size_t row_counts[] = {64, 512};
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+    for (size_t j = 0; j < 2; j++)
+      for (int type = 0; type < HR_PANEL_TYPES; type++)
+        if (q8 == (type == HR_PANEL_Q8) && r->end == PERF_KERNEL_DONE)
+          prefill(r, (hr_panel_type)type, &shapes[i], row_counts[j]);
+}
+
+/* --- Attention of 32 rows of 3 heads over 4,096 keys, all blocks ---------------- */
+
+enum { KEYS = 4096, QUERIES = 96 };
+
+typedef struct heads {
+  char *cache; /* keys then values of each head */
+  float *q, *out;
+  size_t head_bytes, count, width;
+  hr_query query[QUERIES];
+} heads;
+
+static void heads_make(pool *p, heads *h, size_t count, size_t width, size_t size) {
+  h->count = count;
+  h->width = width;
+  h->head_bytes = 2 * KEYS * width * size;
+  h->cache = panels_of(p, size == 4 ? HR_PANEL_F32 : HR_PANEL_F16, count * h->head_bytes);
+  h->q = floats(p, QUERIES * width);
+  h->out = memory(p, QUERIES * (width + 16) * 4);
+  for (size_t i = 0; !p->failed && i < QUERIES; i++) {
+    float *out = h->out + i * (width + 16);
+    h->query[i] = (hr_query){.q = h->q + i * width, .end = KEYS, .position = KEYS,
+                             .max = out + width, .sum = out + width + 1, .out = out};
+  }
+}
+
+static void attend_head(hr_attend_fn *call, const heads *h, size_t head, size_t queries) {
+  const char *keys = h->cache + head * h->head_bytes;
+  for (uint32_t block = 0; block < KEYS / HR_KEY_BLOCK; block++) {
+    hr_attend a = {.keys = keys, .values = keys + h->head_bytes / 2, .width = (uint32_t)h->width,
+                   .block = block, .queries = h->query, .count = queries};
+    call(&a);
+  }
+}
+
+static void attention(run *r, bool half, size_t width) {
+  hr_attend_fn *call = half ? r->t->attend_f16 : r->t->attend_f32;
+  heads h;
+  heads_make(&r->pool, &h, 1, width, half ? 2 : 4);
+  if (!r->pool.failed) {
+    result best = {0};
+    for (int round = -1; round < ROUNDS; round++) {
+      double limit = peak_rate(r->peaks->fma, r->peaks->fma_work);
+      double start = now(CLOCK_THREAD_CPUTIME_ID);
+      attend_head(call, &h, 0, QUERIES);
+      double spent = now(CLOCK_THREAD_CPUTIME_ID) - start;
+      if (round >= 0) keep_best(&best, 2.0 * QUERIES * KEYS * (double)width / spent, limit);
+    }
+    perf_kernel_row row = {.kernel = half ? r->t->name.attend_f16 : r->t->name.attend_f32,
+                           .threads = 1, .unit = "GFLOP/s", .bound = "fp32"};
+    snprintf(row.shape, sizeof row.shape, "prefill, width %zu", width);
+    report(r, &row, 2e-9, best);
+  }
+  give_back(r);
+}
+
+static void all_attention(run *r) {
+  for (size_t width = 64; width <= 128; width *= 2)
+    for (int half = 1; half >= 0 && r->end == PERF_KERNEL_DONE; half--) attention(r, half, width);
+}
+
+/* --- Decode: as many threads as asked read memory that no cache holds ----------- */
+
+typedef struct reading {
+  const hr_kernels *t;
+  hr_panel_type type; /* HR_PANEL_TYPES: attention */
+  const char *data;
+  size_t bytes, k, queries;
+  void *x;
+  float *y;
+  heads *heads;
+} reading;
+
+/* Plain reading: the faster of one stream and of four. */
+static void read_streams(const char *at, size_t bytes, size_t streams) {
+  size_t each = bytes / streams / PERF_READ_STEP * PERF_READ_STEP;
+  perf_read(at, each, each, streams, (hr_cpu_features() & HR_CPU_AVX2) != 0);
+}
+static void read_one(const reading *r) {
+  read_streams(r->data, r->bytes, 1);
+}
+static void read_four(const reading *r) {
+  read_streams(r->data, r->bytes, 4);
+}
+
+static void read_product(const reading *r) {
+  size_t panel = hr_panel_bytes(r->type, r->k);
+  hr_product p = {.panels = r->data, .x = r->x, .k = r->k, .n = r->bytes / panel * 16, .rows = 1,
+                  .y = r->y};
+  hr_kernels_product(r->t, r->type, 1)(&p);
+}
+static void read_attention(const reading *r) {
+  hr_attend_fn *call = r->heads->head_bytes == 2 * KEYS * r->heads->width * 2 ? r->t->attend_f16
+                                                                              : r->t->attend_f32;
+  for (size_t i = 0; i < r->heads->count; i++) attend_head(call, r->heads, i, r->queries);
+}
+
+typedef struct worker {
+  pthread_t thread;
+  pthread_barrier_t *barrier;
+  const reading *reading;
+  void (*const *acts)(const reading *);
+  clockid_t clock; /* one thread's own time, or that of the wall for several */
+  double *starts, *ends; /* of each act */
+} worker;
+
+enum { ACTS = 3 };
+
+static void *work(void *argument) {
+  worker *w = argument;
+  for (int act = 0; act < ACTS; act++) {
+    pthread_barrier_wait(w->barrier);
+    w->starts[act] = now(w->clock);
+    w->acts[act](w->reading);
+    w->ends[act] = now(w->clock);
+  }
+  return NULL;
+}
+
+/* Bytes a second of each act, by all threads together. */
+static void run_acts(const reading *readings, size_t threads, void (*const *acts)(const reading *),
+                     double rate[ACTS]) {
+  static worker workers[MOST_THREADS];
+  static double starts[MOST_THREADS][ACTS], ends[MOST_THREADS][ACTS];
+  pthread_barrier_t barrier;
+  pthread_barrier_init(&barrier, NULL, (unsigned)threads);
+  for (size_t i = 0; i < threads; i++) {
+    workers[i] = (worker){.clock = threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC,
+                          .barrier = &barrier, .reading = &readings[i], .acts = acts,
+                          .starts = starts[i], .ends = ends[i]};
+    if (i) pthread_create(&workers[i].thread, NULL, work, &workers[i]);
+  }
+  work(&workers[0]);
+  for (size_t i = 1; i < threads; i++) pthread_join(workers[i].thread, NULL);
+  pthread_barrier_destroy(&barrier);
+  for (int act = 0; act < ACTS; act++) {
+    double first = starts[0][act], last = ends[0][act], bytes = 0;
+    for (size_t i = 0; i < threads; i++) {
+      if (starts[i][act] < first) first = starts[i][act];
+      if (ends[i][act] > last) last = ends[i][act];
+      bytes += (double)readings[i].bytes;
+    }
+    rate[act] = bytes / (last - first);
+  }
+}
+
+static void decode_rounds(run *r, const reading *readings, size_t threads,
+                          void (*kernel)(const reading *), perf_kernel_row *row) {
+  void (*const acts[ACTS])(const reading *) = {read_one, kernel, read_four};
+  result best = {0};
+  for (int round = -1; round < ROUNDS; round++) {
+    double rate[ACTS];
+    run_acts(readings, threads, acts, rate);
+    if (round >= 0) keep_best(&best, rate[1], rate[0] > rate[2] ? rate[0] : rate[2]);
+  }
+  row->threads = (unsigned)threads;
+  row->unit = "GB/s";
+  row->bound = "memory";
+  report(r, row, 1e-9, best);
+}
+
+enum { DECODE_BYTES = 96 << 20 }; /* of each thread */
+
+static void decode_product(run *r, hr_panel_type type, size_t k, size_t threads) {
+  static reading readings[MOST_THREADS];
+  const hr_kernels *t = r->t;
+  const char *const names[] = {t->name.product_one_f32, t->name.product_one_f16,
+                               t->name.product_one_bf16, t->name.product_one_q8};
+  size_t panel = hr_panel_bytes(type, k), bytes = DECODE_BYTES / panel * panel, stride;
+  for (size_t i = 0; i < threads; i++)
+    readings[i] = (reading){.t = t, .type = type, .data = panels_of(&r->pool, type, bytes),
+                            .bytes = bytes, .k = k, .x = activations(r, type, k, 1, &stride),
+                            .y = memory(&r->pool, bytes / panel * 64)};
+  perf_kernel_row row = {.kernel = names[type]};
+  snprintf(row.shape, sizeof row.shape, "k=%zu, threads: %zu", k, threads);
+  if (!r->pool.failed) decode_rounds(r, readings, threads, read_product, &row);
+  give_back(r);
+}
+
+static void decode_attention(run *r, bool half, size_t width, size_t queries, size_t threads) {
+  static reading readings[MOST_THREADS];
+  static heads all[MOST_THREADS];
+  size_t size = half ? 2 : 4, head = 2 * KEYS * width * size;
+  for (size_t i = 0; i < threads; i++) {
+    heads_make(&r->pool, &all[i], DECODE_BYTES / head, width, size);
+    readings[i] = (reading){.t = r->t, .type = HR_PANEL_TYPES, .data = all[i].cache,
+                            .bytes = all[i].count * head, .queries = queries, .heads = &all[i]};
+  }
+  perf_kernel_row row = {.kernel = half ? r->t->name.attend_f16 : r->t->name.attend_f32};
+  snprintf(row.shape, sizeof row.shape, "width %zu, q %zu, threads: %zu", width, queries, threads);
+  if (!r->pool.failed) decode_rounds(r, readings, threads, read_attention, &row);
+  give_back(r);
+}
+
+static void decode_by(run *r, size_t threads) {
+  static const struct {
+    hr_panel_type type;
+    size_t k;
+  } products[] = {{HR_PANEL_Q8, 576},   {HR_PANEL_Q8, 2048},  {HR_PANEL_Q8, 11008},
+                  {HR_PANEL_F32, 2048}, {HR_PANEL_F16, 2048}, {HR_PANEL_BF16, 2048}};
+  static const struct {
+    size_t width, queries;
+  } attended[] = {{64, 1}, {64, 8}, {128, 4}};
+  for (size_t i = 0; i < sizeof products / sizeof *products && r->end == PERF_KERNEL_DONE; i++)
+    decode_product(r, products[i].type, products[i].k, threads);
+  for (size_t i = 0; i < sizeof attended / sizeof *attended && r->end == PERF_KERNEL_DONE; i++)
+    decode_attention(r, true, attended[i].width, attended[i].queries, threads);
+}
+
+static void all_decode(run *r) {
+  long online = sysconf(_SC_NPROCESSORS_ONLN);
+  size_t most = online < 1 ? 1 : online > MOST_THREADS ? MOST_THREADS : (size_t)online;
+  decode_by(r, 1);
+  if (most > 1) decode_by(r, most);
+}
+
+/* --- Rows: what works on one row at a time, in the nearest cache ----------------- */
+
+enum { WIDTH = 1024, BYTES_IN_CACHE = 12288 }; /* floats of a row; what is read beside */
+
+typedef struct rows {
+  const hr_kernels *t;
+  float *x, *y, *up;
+  char *packed; /* a panel, a quantized row, a part of a cache */
+  char *plain;  /* what is read for the limit */
+  bool wide;    /* asking the CPU each time would take longer than the reading */
+} rows;
+
+/* SLOT(slot, bytes, call): bytes that one call reads, each operand once. What works
+ * in place starts from where it ended: the numbers stay finite. */
+#define ROW_CALLS(SLOT)                                                                          \
+  SLOT(quantize, WIDTH * 4, t->quantize(d->x, WIDTH, d->packed))                                 \
+  SLOT(rms_norm, WIDTH * 8, t->rms_norm(d->x, WIDTH, d->up, 1e-5f, d->y))                        \
+  SLOT(layer_norm, WIDTH * 12, t->layer_norm(d->x, WIDTH, d->up, d->up, 1e-5f, d->y))            \
+  SLOT(attend_merge, WIDTH * 8, {                                                                \
+    float max = 0, sum = 1;                                                                      \
+    t->attend_merge(&max, &sum, d->y, 0.0f, 0.0f, d->x, WIDTH);                                  \
+  })                                                                                             \
+  SLOT(store_key_f32, WIDTH * 4, t->store_key_f32(d->x, WIDTH, d->packed, 0))                    \
+  SLOT(store_key_f16, WIDTH * 4, t->store_key_f16(d->x, WIDTH, d->packed, 0))                    \
+  SLOT(store_value_f32, WIDTH * 4, t->store_value_f32(d->x, WIDTH, d->packed, 0))                \
+  SLOT(store_value_f16, WIDTH * 4, t->store_value_f16(d->x, WIDTH, d->packed, 0))                \
+  SLOT(rope_pairs, WIDTH * 8, t->rope_pairs(d->y, d->up, d->x, WIDTH / 2))                       \
+  SLOT(rope_halves, WIDTH * 8, t->rope_halves(d->y, d->up, d->x, WIDTH / 2))                     \
+  SLOT(relu, WIDTH * 8, t->relu(d->x, d->up, d->y, WIDTH))                                       \
+  SLOT(relu2, WIDTH * 8, t->relu2(d->x, d->up, d->y, WIDTH))                                     \
+  SLOT(silu, WIDTH * 8, t->silu(d->x, d->up, d->y, WIDTH))                                       \
+  SLOT(gelu_erf, WIDTH * 4, t->gelu_erf(d->x, NULL, d->y, WIDTH))                                \
+  SLOT(gelu_tanh, WIDTH * 4, t->gelu_tanh(d->x, NULL, d->y, WIDTH))                              \
+  SLOT(gelu_quick, WIDTH * 4, t->gelu_quick(d->x, NULL, d->y, WIDTH))                            \
+  SLOT(exp, WIDTH * 4, t->exp(d->x, d->y, WIDTH))                                                \
+  SLOT(tanh, WIDTH * 4, t->tanh(d->x, d->y, WIDTH))                                              \
+  SLOT(erf, WIDTH * 4, t->erf(d->x, d->y, WIDTH))                                                \
+  SLOT(sigmoid, WIDTH * 4, t->sigmoid(d->x, d->y, WIDTH))                                        \
+  SLOT(softmax, WIDTH * 4, t->softmax(d->y, WIDTH))                                              \
+  SLOT(add, WIDTH * 8, {                                                                         \
+    memset(d->y, 0, sizeof(float));                                                              \
+    t->add(d->y, d->x, WIDTH);                                                                   \
+  })                                                                                             \
+  SLOT(scale, WIDTH * 4, t->scale(d->y, -1.0f, WIDTH))                                           \
+  SLOT(divide, WIDTH * 4, t->divide(d->y, -1.0f, WIDTH))                                         \
+  SLOT(widen_f16, WIDTH * 2, t->widen_f16((const uint16_t *)(void *)d->plain, d->y, WIDTH))      \
+  SLOT(widen_bf16, WIDTH * 2, t->widen_bf16((const uint16_t *)(void *)d->plain, d->y, WIDTH))    \
+  SLOT(narrow_f16, WIDTH * 4, t->narrow_f16(d->x, (uint16_t *)(void *)d->packed, WIDTH))         \
+  SLOT(narrow_bf16, WIDTH * 4, t->narrow_bf16(d->x, (uint16_t *)(void *)d->packed, WIDTH))       \
+  SLOT(pack_f32, 16 * 64 * 4, t->pack_f32(d->x, 64 * 4, 16, 64, d->packed))                      \
+  SLOT(pack_f16, 16 * 64 * 2, t->pack_f16(d->plain, 64 * 2, 16, 64, d->packed))                  \
+  SLOT(pack_bf16, 16 * 64 * 2, t->pack_bf16(d->plain, 64 * 2, 16, 64, d->packed))                \
+  SLOT(pack_q8, 16 * 68, t->pack_q8(d->plain, 68, 16, 64, d->packed))
+
+#define ROW_FUNCTION(slot, bytes, ...)    \
+  static void call_##slot(const rows *d) { \
+    const hr_kernels *t = d->t;           \
+    __VA_ARGS__;                          \
+  }
+ROW_CALLS(ROW_FUNCTION)
+#undef ROW_FUNCTION
+
+static void call_read(const rows *d) {
+  perf_read(d->plain, BYTES_IN_CACHE, BYTES_IN_CACHE, 1, d->wide);
+}
+
+/* Calls a second: so many of them that asking the clock does not count. */
+static double calls_per_second(void (*call)(const rows *), const rows *d) {
+  for (size_t calls = 4;; calls *= 4) {
+    double start = now(CLOCK_THREAD_CPUTIME_ID);
+    for (size_t i = 0; i < calls; i++) call(d);
+    double spent = now(CLOCK_THREAD_CPUTIME_ID) - start;
+    if (spent > 2e-4) return (double)calls / spent;
+  }
+}
+
+static void row_kernel(run *r, const rows *d, const char *name, double bytes,
+                       void (*call)(const rows *)) {
+  result best = {0};
+  if (r->end != PERF_KERNEL_DONE) return;
+  for (int round = -1; round < ROUNDS; round++) {
+    double limit = calls_per_second(call_read, d) * BYTES_IN_CACHE;
+    double rate = calls_per_second(call, d) * bytes;
+    if (round >= 0) keep_best(&best, rate, limit);
+  }
+  perf_kernel_row row = {.kernel = name, .threads = 1, .unit = "GB/s", .bound = "L1"};
+  snprintf(row.shape, sizeof row.shape, "%.0f bytes read", bytes);
+  report(r, &row, 1e-9, best);
+}
+
+static void all_rows(run *r) {
+  rows d = {.t = r->t, .x = floats(&r->pool, WIDTH), .y = floats(&r->pool, WIDTH),
+            .up = floats(&r->pool, WIDTH), .packed = memory(&r->pool, WIDTH * 4 * HR_KEY_BLOCK),
+            .plain = memory(&r->pool, BYTES_IN_CACHE),
+            .wide = (hr_cpu_features() & HR_CPU_AVX2) != 0};
+  if (!r->pool.failed) {
+    fill_halves(d.plain, BYTES_IN_CACHE);
+#define ROW(slot, bytes, ...) row_kernel(r, &d, r->t->name.slot, bytes, call_##slot);
+    ROW_CALLS(ROW)
+#undef ROW
+  }
+  give_back(r);
+}
+
+/* --- All ------------------------------------------------------------------------ */
+
+perf_kernel_end perf_kernels(const hr_kernels *table, const char *group, perf_kernel_fn *each,
+                             void *data) {
+  static const perf_peaks none = {0};
+  run *r = calloc(1, sizeof *r);
+  if (!r) return PERF_KERNEL_MEMORY;
+  const perf_peaks *peaks = perf_peaks_of(table->isa);
+  *r = (run){.t = table, .peaks = peaks ? peaks : &none, .each = each, .data = data};
+  for (size_t i = 0; perf_kernel_groups[i] && r->end == PERF_KERNEL_DONE; i++) {
+    r->group = perf_kernel_groups[i];
+    if (group && strcmp(group, r->group) != 0) continue;
+    if (strcmp(r->group, "q8") == 0) all_prefill(r, true);
+    if (strcmp(r->group, "float") == 0) all_prefill(r, false);
+    if (strcmp(r->group, "attention") == 0) all_attention(r);
+    if (strcmp(r->group, "decode") == 0) all_decode(r);
+    if (strcmp(r->group, "row") == 0) all_rows(r);
+  }
+  perf_kernel_end end = r->end;
+  free(r);
+  return end;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT
+ * Speed of the kernels of a tier, each beside what limits it: for the program
+ * perf/kernels and for `headrow bench --kernels`. */
+#ifndef HR_PERF_KERNEL_BENCH_H
+#define HR_PERF_KERNEL_BENCH_H
+
+#include "kernels/kernels.h"
+
+/* One kernel with one shape. A limit and its kernel take turns, the best of
+ * each counts. */
+typedef struct perf_kernel_row {
+  const char *tier, *kernel, *group;
+  char shape[64];
+  unsigned threads;
+  const char *unit;  /* "GOP/s", "GFLOP/s" or "GB/s", in which the rates are */
+  const char *bound; /* what limits it: "int8", "fp32", "memory", "L1" */
+  double rate, limit; /* limit 0: the tier has none */
+  bool busy; /* the limit fell below 90 % of its best in this run: no result */
+} perf_kernel_row;
+
+/* The groups: products of many rows with int8 and with float weights, attention
+ * of many rows, everything that reads memory for one row, and what works on one
+ * row at a time in the nearest cache. Ends in NULL. */
+extern const char *const perf_kernel_groups[];
+
+/* Gets each row as it is measured; false stops. */
+typedef bool perf_kernel_fn(void *data, const perf_kernel_row *row);
+
+typedef enum perf_kernel_end {
+  PERF_KERNEL_DONE,
+  PERF_KERNEL_STOPPED,
+  PERF_KERNEL_MEMORY
+} perf_kernel_end;
+
+/* Measures a group, or all for NULL, of a table. Seconds for each group. */
+perf_kernel_end perf_kernels(const hr_kernels *table, const char *group, perf_kernel_fn *each,
+                             void *data);
+
+#endif
