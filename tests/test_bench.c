@@ -8,12 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "cli/statistics.h"
 #include "cli/synthetic.h"
 #include "model/source.h"
+#include "tests/support/shell.h"
 
 TestSuite(bench, .timeout = 300);
 
@@ -234,57 +233,8 @@ Test(bench, drawing_can_be_cancelled) {
 
 /* --- The command ----------------------------------------------------------------- */
 
-typedef struct output {
-  int status;
-  char *out, *err;
-} output;
-
-static char *read_back(FILE *file) {
-  fseek(file, 0, SEEK_END);
-  long size = ftell(file);
-  rewind(file);
-  char *text = calloc((size_t)size + 1, 1);
-  cr_assert_eq(fread(text, 1, (size_t)size, file), (size_t)size);
-  fclose(file);
-  return text;
-}
-
-/* Runs a line of shell in which $H is the command and $D an empty folder. */
-static output shell(const char *line) {
-  FILE *out = tmpfile(), *err = tmpfile();
-  fflush(NULL);
-  pid_t child = fork();
-  if (child == 0) {
-    if (!freopen("/dev/null", "r", stdin)) _exit(99);
-    dup2(fileno(out), STDOUT_FILENO);
-    dup2(fileno(err), STDERR_FILENO);
-    setenv("H", getenv("HEADROW_COMMAND") ? getenv("HEADROW_COMMAND") : "headrow", 1);
-    setenv("ROOT", HEADROW_SOURCE_ROOT, 1);
-    unsetenv("HEADROW_THREADS");
-    unsetenv("HEADROW_ISA");
-    char *whole;
-    if (asprintf(&whole, "D=$(mktemp -d); trap 'rm -rf $D' EXIT; %s", line) < 0) _exit(99);
-    execl("/bin/sh", "sh", "-c", whole, (char *)NULL);
-    _exit(99);
-  }
-  int status;
-  waitpid(child, &status, 0);
-  return (output){WIFEXITED(status) ? WEXITSTATUS(status) : 256, read_back(out), read_back(err)};
-}
-
-static void finish(output *o) {
-  free(o->out);
-  free(o->err);
-}
-
-static size_t lines_of(const char *text) {
-  size_t n = 0;
-  for (; *text; text++) n += *text == '\n';
-  return n;
-}
-
 static json_t *json_of(const char *line) {
-  output o = shell(line);
+  result o = shell(line);
   json_error_t error;
   cr_assert_eq(o.status, 0, "%s: %s", line, o.err);
   json_t *document = json_loads(o.out, JSON_REJECT_DUPLICATES, &error);
@@ -422,7 +372,7 @@ Test(bench, a_saved_model_gives_the_same_digest) {
 }
 
 Test(bench, saving_needs_no_measuring) {
-  output o = shell("$H bench --synthetic gpt2-124m:q8_0 --save $D/m.gguf -p 0 -n 0 && "
+  result o = shell("$H bench --synthetic gpt2-124m:q8_0 --save $D/m.gguf -p 0 -n 0 && "
                    "$H info $D/m.gguf && ls $D");
   cr_expect_eq(o.status, 0, "%s", o.err);
   cr_expect(strstr(o.out, "gpt2") && strstr(o.out, "m.gguf\n"), "%s", o.out);
@@ -430,9 +380,9 @@ Test(bench, saving_needs_no_measuring) {
 }
 
 Test(bench, tables_have_a_line_for_each_result) {
-  output csv = shell("$H bench -q -p 4,8 -n 2 -r 2 --csv"), md = shell("$H bench -q -p 4,8 -n 2 "
+  result csv = shell("$H bench -q -p 4,8 -n 2 -r 2 --csv"), md = shell("$H bench -q -p 4,8 -n 2 "
                                                                        "-r 2 --md");
-  output plain = shell("$H bench -q -p 4,8 -n 2 -r 2");
+  result plain = shell("$H bench -q -p 4,8 -n 2 -r 2");
   cr_expect_eq(csv.status, 0);
   cr_expect_eq(lines_of(csv.out), 4, "%s", csv.out);
   cr_expect_eq(md.status, 0);
@@ -472,7 +422,7 @@ Test(bench, what_can_not_be_measured_is_an_error) {
       {"$H bench --synthetic dim=65536,layers=1024:f32", 4, "MiB"},
   };
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-    output o = shell(all[i].line);
+    result o = shell(all[i].line);
     cr_expect_eq(o.status, all[i].status, "%s: %d %s", all[i].line, o.status, o.err);
     cr_expect(strncmp(o.err, "headrow: ", 9) == 0 && strstr(o.err, all[i].word) &&
                   (strstr(o.err, "expected") || o.status == 3) && lines_of(o.err) == 1,
@@ -497,7 +447,7 @@ Test(bench, a_peer_is_compared_in_turns) {
                           "cat $D/calls",
                           answers[i]),
                  0);
-    output o = shell(line);
+    result o = shell(line);
     cr_expect_eq(o.status, 0, "%s", o.err);
     cr_expect(strstr(o.out, "builtin.gguf prompt 8") && strstr(o.out, "builtin.gguf generate 2"),
               "%s", o.out);

@@ -10,64 +10,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/support/shell.h"
+
 #define MODELS HEADROW_SOURCE_ROOT "/models/"
 
 TestSuite(cli, .timeout = 300);
-
-typedef struct result {
-  int status; /* exit status; 256 + signal when killed */
-  char *out, *err;
-  size_t out_bytes;
-} result;
-
-static char *read_back(FILE *file, size_t *bytes) {
-  fseek(file, 0, SEEK_END);
-  long size = ftell(file);
-  rewind(file);
-  char *text = calloc((size_t)size + 1, 1);
-  *bytes = fread(text, 1, (size_t)size, file);
-  fclose(file);
-  return text;
-}
-
-static int exit_of(int wait_status) {
-  return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 256 + WTERMSIG(wait_status);
-}
-
-/* Runs a line of shell in which $H is the command, with nothing on its input. */
-static result shell(const char *line) {
-  FILE *out = tmpfile(), *err = tmpfile();
-  fflush(NULL);
-  pid_t child = fork();
-  if (child == 0) {
-    if (!freopen("/dev/null", "r", stdin)) _exit(99);
-    dup2(fileno(out), STDOUT_FILENO);
-    dup2(fileno(err), STDERR_FILENO);
-    setenv("H", getenv("HEADROW_COMMAND") ? getenv("HEADROW_COMMAND") : "headrow", 1);
-    unsetenv("HEADROW_THREADS");
-    unsetenv("HEADROW_ISA");
-    execl("/bin/sh", "sh", "-c", line, (char *)NULL);
-    _exit(99);
-  }
-  int wait_status;
-  waitpid(child, &wait_status, 0);
-  size_t ignored;
-  result r = {.status = exit_of(wait_status)};
-  r.out = read_back(out, &r.out_bytes);
-  r.err = read_back(err, &ignored);
-  return r;
-}
-
-static void finish(result *r) {
-  free(r->out);
-  free(r->err);
-}
-
-static size_t lines_of(const char *text) {
-  size_t n = 0;
-  for (; *text; text++) n += *text == '\n';
-  return n;
-}
 
 /* The line ends with that status, prints nothing and one line of error holding each word. */
 static void expect_error(const char *line, int status, const char *word, const char *other) {

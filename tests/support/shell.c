@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/support/shell.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char *read_back(FILE *file, size_t *bytes) {
+  fseek(file, 0, SEEK_END);
+  long size = ftell(file);
+  rewind(file);
+  char *text = calloc((size_t)size + 1, 1);
+  *bytes = fread(text, 1, (size_t)size, file);
+  fclose(file);
+  return text;
+}
+
+int exit_of(int wait_status) {
+  return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 256 + WTERMSIG(wait_status);
+}
+
+/* In the child: never returns. */
+static void run_line(const char *line) {
+  static const char folder[] = "D=$(mktemp -d); trap 'rm -rf $D' EXIT; ";
+  char *whole;
+  setenv("H", getenv("HEADROW_COMMAND") ? getenv("HEADROW_COMMAND") : "headrow", 1);
+  setenv("ROOT", HEADROW_SOURCE_ROOT, 1);
+  unsetenv("HEADROW_THREADS");
+  unsetenv("HEADROW_ISA");
+  if (asprintf(&whole, "%s%s", strstr(line, "$D") ? folder : "", line) < 0) _exit(99);
+  execl("/bin/sh", "sh", "-c", whole, (char *)NULL);
+  _exit(99);
+}
+
+result shell(const char *line) {
+  FILE *out = tmpfile(), *err = tmpfile();
+  fflush(NULL);
+  pid_t child = fork();
+  if (child == 0) {
+    if (!freopen("/dev/null", "r", stdin)) _exit(99);
+    dup2(fileno(out), STDOUT_FILENO);
+    dup2(fileno(err), STDERR_FILENO);
+    run_line(line);
+  }
+  int wait_status;
+  waitpid(child, &wait_status, 0);
+  size_t ignored;
+  result r = {.status = exit_of(wait_status)};
+  r.out = read_back(out, &r.out_bytes);
+  r.err = read_back(err, &ignored);
+  return r;
+}
+
+void finish(result *r) {
+  free(r->out);
+  free(r->err);
+}
+
+size_t lines_of(const char *text) {
+  size_t n = 0;
+  for (; *text; text++) n += *text == '\n';
+  return n;
+}
