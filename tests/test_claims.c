@@ -455,14 +455,14 @@ Test(claims, alibi_slopes_for_any_number_of_heads) {
   static const double of_6[] = {0.25, 0.0625, 0x1p-6, 0x1p-8, 0.5, 0.125};
   static const double of_8[] = {0.5, 0.25, 0.125, 0.0625, 0x1p-5, 0x1p-6, 0x1p-7, 0x1p-8};
   float slope[12];
-  hr_alibi_slopes(8, slope);
+  hr_alibi_slopes(8, 8, slope);
   for (size_t i = 0; i < 8; i++) cr_assert((double)slope[i] == of_8[i]);
-  hr_alibi_slopes(6, slope);
+  hr_alibi_slopes(6, 8, slope);
   for (size_t i = 0; i < 6; i++) cr_assert((double)slope[i] == of_6[i]);
-  hr_alibi_slopes(12, slope);
+  hr_alibi_slopes(12, 8, slope);
   for (size_t i = 0; i < 8; i++) cr_assert((double)slope[i] == of_8[i]);
   for (int i = 0; i < 4; i++) cr_assert(slope[8 + i] == (float)exp2(-0.5 - i));
-  hr_alibi_slopes(1, slope);
+  hr_alibi_slopes(1, 8, slope);
   cr_assert(slope[0] == 0x1p-8f);
 }
 

@@ -246,7 +246,7 @@ Test(operators, alibi_slopes) {
     char name[32];
     float slope[40];
     snprintf(name, sizeof name, "slopes_%zu", heads[i]);
-    hr_alibi_slopes(heads[i], slope);
+    hr_alibi_slopes(heads[i], 8, slope);
     const array *e = arrays_need(&fixture, name);
     cr_assert(e->count == heads[i]);
     for (size_t h = 0; h < heads[i]; h++)

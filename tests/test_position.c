@@ -142,7 +142,7 @@ Test(position, alibi_slopes_to_the_last_bit) {
   static const size_t heads[] = {1, 2, 3, 6, 8, 12, 16, 40, 112};
   float slope[112];
   for (size_t n = 0; n < sizeof heads / sizeof *heads; n++) {
-    hr_alibi_slopes(heads[n], slope);
+    hr_alibi_slopes(heads[n], 8, slope);
     for (size_t i = 0; i < heads[n]; i++)
       cr_assert(slope[i] == (float)exact_slope(heads[n], i), "%zu heads, head %zu: %.9g", heads[n],
                 i, (double)slope[i]);

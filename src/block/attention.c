@@ -65,22 +65,23 @@ static void place_head(const hr_pass *pass, uint32_t index, size_t row, size_t k
                                                                             position);
 }
 
-/* The keys that a row may see. */
-static hr_range visible_keys(const hr_pass *pass, size_t row) {
+/* The keys that a row may see in a layer. */
+static hr_range visible_keys(const hr_pass *pass, uint32_t layer, size_t row) {
   const hr_description *d = &pass->model->description;
+  size_t window = hr_layer_window(d, layer);
   size_t position = pass->request->start + row;
   size_t end = d->mask == HR_MASK_FULL ? pass->request->start + pass->request->rows : position + 1;
   size_t first = 0;
-  if (d->window && position + 1 > d->window) first = position + 1 - d->window;
-  if (d->window && d->mask == HR_MASK_FULL) end = hr_min_size(end, position + d->window);
+  if (window && position + 1 > window) first = position + 1 - window;
+  if (window && d->mask == HR_MASK_FULL) end = hr_min_size(end, position + window);
   return (hr_range){first, end};
 }
 
-static hr_query query_of(const hr_pass *pass, size_t row, size_t head, float *max, float *sum,
-                         float *out) {
+static hr_query query_of(const hr_pass *pass, uint32_t layer, size_t row, size_t head, float *max,
+                         float *sum, float *out) {
   const hr_description *d = &pass->model->description;
   const hr_workspace *ws = pass->ws;
-  hr_range keys = visible_keys(pass, row);
+  hr_range keys = visible_keys(pass, layer, row);
   return (hr_query){
       .q = ws->query + row * ws->heads_stride + head * d->head_width,
       .first = (uint32_t)keys.begin,
@@ -132,7 +133,7 @@ static void attend_tile(hr_pass *pass, unsigned thread, uint32_t layer, size_t k
   size_t begin = SIZE_MAX, end = 0;
   for (size_t r = rows.begin; r < rows.end; r++) {
     for (size_t g = 0; g < group; g++, count++)
-      own->query[count] = query_of(pass, r, kv_head * group + g, NULL, NULL, NULL);
+      own->query[count] = query_of(pass, layer, r, kv_head * group + g, NULL, NULL, NULL);
     begin = hr_min_size(begin, own->query[count - 1].first / HR_KEY_BLOCK);
     if (own->query[count - 1].end > end) end = own->query[count - 1].end;
   }
@@ -170,7 +171,7 @@ static void attend_along_keys(hr_pass *pass, unsigned thread, unsigned threads, 
     size_t kv_head = u / blocks, block = first_block + u % blocks;
     for (size_t g = 0; g < group; g++) {
       size_t head = kv_head * group + g, at = head * most + block;
-      own->query[g] = query_of(pass, 0, head, &ws->part_max[at], &ws->part_sum[at],
+      own->query[g] = query_of(pass, layer, 0, head, &ws->part_max[at], &ws->part_sum[at],
                                ws->part_out + at * ws->out_stride);
     }
     attend_block(pass, layer, kv_head, block, own->query, group);
@@ -205,7 +206,7 @@ static void attend_rows(hr_pass *pass, unsigned thread, unsigned threads, uint32
 void hr_attention(hr_pass *pass, unsigned thread, unsigned threads, uint32_t layer) {
   const hr_description *d = &pass->model->description;
   size_t rows = pass->request->rows;
-  hr_range keys = visible_keys(pass, 0);
+  hr_range keys = visible_keys(pass, layer, 0);
   size_t first_block = keys.begin / HR_KEY_BLOCK;
   size_t blocks = (keys.end + HR_KEY_BLOCK - 1) / HR_KEY_BLOCK - first_block;
 

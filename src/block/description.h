@@ -32,6 +32,23 @@ typedef enum hr_rope_pairing {
   HR_ROPE_HALVES /* columns i and i + width / 2 */
 } hr_rope_pairing;
 
+/* How a model trained on short texts turns by less on long ones. */
+typedef enum hr_rope_scaling_kind {
+  HR_ROPE_SCALING_NONE,
+  HR_ROPE_SCALING_LINEAR, /* all frequencies divided by the factor */
+  HR_ROPE_SCALING_LLAMA3, /* low frequencies divided, high ones kept, a ramp between */
+  HR_ROPE_SCALING_YARN,   /* the same with a ramp over the pairs, and larger scores */
+  HR_ROPE_SCALING_LONG    /* factors of the file's own, one set for short and one for long contexts */
+} hr_rope_scaling_kind;
+
+typedef struct hr_rope_scaling {
+  hr_rope_scaling_kind kind;
+  double factor;
+  double original_context; /* positions before the stretching */
+  double low, high;        /* full turns over these that bound the ramp; YaRN: its beta_slow, beta_fast */
+  double magnitude;        /* cos and sin are multiplied by it; 0: by what the kind says */
+} hr_rope_scaling;
+
 typedef enum hr_mask { HR_MASK_CAUSAL, HR_MASK_FULL } hr_mask;
 
 typedef enum hr_activation {
@@ -42,6 +59,12 @@ typedef enum hr_activation {
   HR_ACTIVATION_GELU_TANH,
   HR_ACTIVATION_GELU_QUICK
 } hr_activation;
+
+/* The function behind the pooler, a matrix on the first row of a text. */
+typedef enum hr_pooler { HR_POOLER_TANH, HR_POOLER_RELU } hr_pooler;
+
+/* How the rows of a text become one vector. */
+typedef enum hr_pooling { HR_POOLING_NONE, HR_POOLING_MEAN, HR_POOLING_CLS, HR_POOLING_LAST } hr_pooling;
 
 typedef struct hr_description {
   const char *family;     /* name of the architecture, for people */
@@ -64,9 +87,13 @@ typedef struct hr_description {
   hr_rope_pairing rope_pairing;
   uint32_t rope_width;    /* columns of a head that turn; even, at most head_width */
   double rope_base;
+  hr_rope_scaling rope_scaling;
+  double alibi_steepness; /* slopes are 2^(-steepness i / heads); 0: 8, as published */
 
   hr_mask mask;
   uint32_t window;        /* keys a query sees, itself included; 0: all */
+  uint32_t window_from;   /* first layer with the window */
+  uint32_t window_period; /* of so many layers the last one has no window; 0: all have it */
 
   hr_activation activation;
   bool gated;             /* down(act(gate(x)) * up(x)) instead of down(act(up(x))) */
@@ -76,7 +103,20 @@ typedef struct hr_description {
   float score_cap;        /* cap * tanh(score / cap); 0: none */
   float logit_scale;      /* 1: none */
   float logit_cap;        /* 0: none */
+
+  bool headless;          /* hidden states only: no language-model head */
+  hr_pooling pooling;     /* the model's own */
+  hr_pooler pooler;       /* what follows the pooler's matrix, where there is one */
+  uint32_t types;         /* kinds of segment with an embedding of their own; 0: none */
+  uint32_t classes;       /* scores of the classifier; 0: none */
 } hr_description;
+
+/* The window of one layer; 0: it sees all. */
+static inline uint32_t hr_layer_window(const hr_description *d, uint32_t layer) {
+  bool open = layer < d->window_from ||
+              (d->window_period && layer % d->window_period == d->window_period - 1);
+  return open ? 0 : d->window;
+}
 
 /* A weight matrix: n outputs of k columns, in panels. */
 typedef struct hr_matrix {
@@ -108,11 +148,14 @@ typedef struct hr_transformer {
   hr_matrix token_embedding;       /* a row a token, as a matrix of vocab outputs */
   const float *position_embedding; /* [positions][width], LEARNED only */
   size_t position_rows;
-  const float *type_embedding;     /* [width] added to every token, or NULL */
+  const float *type_embedding;     /* [types][width], or NULL */
   const float *rope_factors;       /* [rope_width / 2] frequencies are divided by, or NULL */
+  const float *rope_long_factors;  /* the same for contexts beyond the original one, or NULL */
   hr_norm_weights embedding_norm;
   hr_norm_weights final_norm;
   hr_matrix head;                  /* vocab outputs; may share the token embedding's panels */
+  hr_matrix pooler;                /* width outputs, of the first row of a text; may be absent */
+  hr_matrix classifier;            /* classes outputs; may be absent */
   hr_layer *layer;                 /* [layers] */
 } hr_transformer;
 

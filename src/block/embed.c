@@ -54,6 +54,10 @@ static void place_row(const hr_pass *pass, size_t row, float *x) {
       break;
     case HR_POSITION_ROPE:
       hr_angles(ws->frequency, half, position, ws->cos + row * half, ws->sin + row * half);
+      if (ws->rope_magnitude != 1.0f) {
+        pass->kernels->scale(ws->cos + row * half, ws->rope_magnitude, half);
+        pass->kernels->scale(ws->sin + row * half, ws->rope_magnitude, half);
+      }
       break;
     case HR_POSITION_NONE:
     case HR_POSITION_ALIBI: break;
@@ -70,7 +74,10 @@ void hr_embed(hr_pass *pass, unsigned thread, unsigned threads) {
     panel_row(pass, &model->token_embedding, (size_t)pass->request->ids[r], x);
     if (d->embedding_scale != 1.0f) pass->kernels->scale(x, d->embedding_scale, d->width);
     place_row(pass, r, x);
-    if (model->type_embedding) pass->kernels->add(x, model->type_embedding, d->width);
+    if (model->type_embedding) {
+      size_t type = pass->request->types ? (size_t)pass->request->types[r] : 0;
+      pass->kernels->add(x, model->type_embedding + type * d->width, d->width);
+    }
     if (model->embedding_norm.gain) hr_norm_row(pass, &model->embedding_norm, x, d->width, x);
   }
   hr_team_barrier(pass->team, thread);

@@ -40,6 +40,7 @@ static void run_pass(void *arg, unsigned thread, unsigned threads) {
   hr_embed(pass, thread, threads);
   for (uint32_t i = 0; i < pass->model->description.layers; i++)
     run_layer(pass, thread, threads, i);
+  if (pass->request->hidden) hr_hidden(pass, thread, threads);
   hr_head(pass, thread, threads);
 }
 
@@ -184,11 +185,11 @@ hr_workspace *hr_workspace_create(const hr_transformer *model, const hr_kernels 
                        .threads = threads};
   arena a = {.base = block};
   lay_out(&a, ws, d);
-  if (d->position == HR_POSITION_ROPE) hr_frequencies(d->rope_base, d->rope_width, ws->frequency);
-  if (d->position == HR_POSITION_ROPE && model->rope_factors)
-    hr_stretch_frequencies(ws->frequency, model->rope_factors, d->rope_width / 2);
+  if (d->position == HR_POSITION_ROPE) hr_rope_frequencies(model, positions, ws->frequency);
+  ws->rope_magnitude = hr_rope_magnitude(&d->rope_scaling);
   if (d->position == HR_POSITION_SINUSOIDAL) hr_frequencies(10000.0, d->width, ws->frequency);
-  if (d->position == HR_POSITION_ALIBI) hr_alibi_slopes(d->heads, ws->slope);
+  if (d->position == HR_POSITION_ALIBI)
+    hr_alibi_slopes(d->heads, d->alibi_steepness ? d->alibi_steepness : 8, ws->slope);
   return ws;
 }
 

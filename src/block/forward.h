@@ -38,6 +38,10 @@ typedef struct hr_request {
   size_t start;         /* position of the first row; start + rows fits the cache */
   size_t logits_from;   /* first row whose logits are wanted; rows: none */
   float *logits;        /* [rows - logits_from][vocab] */
+  const int32_t *types; /* [rows] kinds of segment, each below the model's types; NULL: all 0 */
+  float *hidden;        /* [rows][width] what leaves the last layer and its norm; NULL: not wanted */
+  float *pooled;        /* [width] the first row behind the pooler; NULL: not wanted. Needs hidden */
+  float *scores;        /* [classes] of pooled; NULL: not wanted. Needs pooled */
 } hr_request;
 
 /* Buffers for passes of up to rows tokens on up to threads threads, with a

@@ -24,6 +24,7 @@ struct hr_workspace {
   size_t rows, positions;
   unsigned threads;
   hr_frequency *frequency; /* of RoPE or of the sinusoid */
+  float rope_magnitude;    /* of cos and sin */
   float *slope;            /* [heads] ALiBi, zeros without */
 
   /* [rows] of each; strides in floats are multiples of 16 */
@@ -122,6 +123,7 @@ void hr_attention(hr_pass *pass, unsigned thread, unsigned threads, uint32_t lay
 void hr_attention_output(hr_pass *pass, unsigned thread, unsigned threads, const hr_layer *layer);
 void hr_feed_forward_up(hr_pass *pass, unsigned thread, unsigned threads, const hr_layer *layer);
 void hr_feed_forward_down(hr_pass *pass, unsigned thread, unsigned threads, const hr_layer *layer);
+void hr_hidden(hr_pass *pass, unsigned thread, unsigned threads);
 void hr_head(hr_pass *pass, unsigned thread, unsigned threads);
 
 /* Shows an activation to the tap, if there is one. */

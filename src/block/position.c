@@ -128,15 +128,85 @@ void hr_sinusoid(const hr_frequency *frequency, size_t width, uint32_t position,
   if (width % 2) row[width - 1] = 0.0f;
 }
 
-/* 2^(-8 i / n) for a power of two n: 8 i / n is a whole number of n-ths of 8. */
-static float slope_of(size_t i, size_t n) {
-  pair exponent = divide((pair){-8.0 * (double)i, 0}, (pair){(double)n, 0});
+/* 2^(-s i / n) for a power of two n: s i / n is exact for the usual s = 8. */
+static float slope_of(size_t i, size_t n, double s) {
+  pair exponent = divide((pair){-s * (double)i, 0}, (pair){(double)n, 0});
   return (float)exp_pair(multiply(exponent, LN2)).high;
 }
 
-void hr_alibi_slopes(size_t heads, float *slope) {
+void hr_alibi_slopes(size_t heads, double steepness, float *slope) {
   size_t power = 1;
   while (power * 2 <= heads) power *= 2;
   for (size_t i = 0; i < heads; i++)
-    slope[i] = i < power ? slope_of(i + 1, power) : slope_of(2 * (i - power) + 1, 2 * power);
+    slope[i] = i < power ? slope_of(i + 1, power, steepness)
+                         : slope_of(2 * (i - power) + 1, 2 * power, steepness);
+}
+
+/* --- RoPE on longer texts than those of the first training ------------------- */
+
+static const double TWO_PI = 0x1.921fb54442d18p+2;
+
+/* ln x for x > 0, in one double. */
+static double log_of(double x) {
+  return x >= 1 ? log_pair(x).high : -log_pair(1 / x).high;
+}
+
+static double clamp(double x, double low, double high) {
+  return x < low ? low : x > high ? high : x;
+}
+
+/* The pair that makes so many full turns within the original context. */
+static double pair_of_turns(const hr_description *d, double turns) {
+  return d->rope_width * log_of(d->rope_scaling.original_context / (turns * TWO_PI)) /
+         (2 * log_of(d->rope_base));
+}
+
+/* f / factor where keep is 0, f where it is 1. */
+static void stretch(hr_frequency *f, double factor, double keep) {
+  *f = multiply(*f, (pair){(1 - keep) / factor + keep, 0});
+}
+
+static void stretch_yarn(const hr_description *d, hr_frequency *f) {
+  const hr_rope_scaling *s = &d->rope_scaling;
+  double low = clamp(floor(pair_of_turns(d, s->high)), 0, d->rope_width - 1);
+  double high = clamp(ceil(pair_of_turns(d, s->low)), 0, d->rope_width - 1);
+  double wide = high > low ? high - low : 0.001;
+  for (uint32_t i = 0; i < d->rope_width / 2; i++)
+    stretch(&f[i], s->factor, 1 - clamp((i - low) / wide, 0, 1));
+}
+
+static void stretch_llama3(const hr_description *d, hr_frequency *f) {
+  const hr_rope_scaling *s = &d->rope_scaling;
+  for (uint32_t i = 0; i < d->rope_width / 2; i++) {
+    double turns = s->original_context * f[i].high / TWO_PI;
+    stretch(&f[i], s->factor, clamp((turns - s->low) / (s->high - s->low), 0, 1));
+  }
+}
+
+void hr_rope_frequencies(const hr_transformer *model, size_t positions, hr_frequency *out) {
+  const hr_description *d = &model->description;
+  const hr_rope_scaling *s = &d->rope_scaling;
+  hr_frequencies(d->rope_base, d->rope_width, out);
+  bool far = s->kind == HR_ROPE_SCALING_LONG && (double)positions > s->original_context;
+  const float *factors = far ? model->rope_long_factors : model->rope_factors;
+  if (factors) hr_stretch_frequencies(out, factors, d->rope_width / 2);
+  switch (s->kind) {
+    case HR_ROPE_SCALING_LINEAR:
+      for (uint32_t i = 0; i < d->rope_width / 2; i++)
+        out[i] = divide(out[i], (pair){s->factor, 0});
+      break;
+    case HR_ROPE_SCALING_LLAMA3: stretch_llama3(d, out); break;
+    case HR_ROPE_SCALING_YARN: stretch_yarn(d, out); break;
+    case HR_ROPE_SCALING_LONG:
+    case HR_ROPE_SCALING_NONE: break;
+  }
+}
+
+float hr_rope_magnitude(const hr_rope_scaling *s) {
+  if (s->magnitude > 0) return (float)s->magnitude;
+  if (s->factor <= 1) return 1.0f;
+  if (s->kind == HR_ROPE_SCALING_YARN) return (float)(0.1 * log_of(s->factor) + 1);
+  if (s->kind == HR_ROPE_SCALING_LONG)
+    return (float)sqrt(1 + log_of(s->factor) / log_of(s->original_context));
+  return 1.0f;
 }
