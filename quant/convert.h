@@ -20,7 +20,8 @@ size_t hr_panel_scratch_bytes(size_t k);
 
 /* Packs outputs row..row + rows (at most 16) into one panel, converting where
  * the panel's type is another than the file's: to f16 by rounding to nearest
- * even, to q8 by the blocks of hr_quantize_block. False when a finite value does
+ * even, to q8 exactly where the format allows it (hr_format_info.to_q8), from other
+ * block formats by hr_quantize_block_best, from floats by hr_quantize_block. False when a finite value does
  * not fit fp16, or any value an int8 block; *bad_row is then its output. */
 bool hr_pack_panel(const hr_kernels *kernels, const hr_panel_source *from, size_t row, size_t rows,
                    size_t k, hr_panel_type type, void *scratch, void *panel, size_t *bad_row);
@@ -30,5 +31,17 @@ bool hr_pack_panel(const hr_kernels *kernels, const hr_panel_source *from, size_
  * scale rounds to zero. False when a value is NaN or infinite, or the scale does
  * not fit fp16. */
 bool hr_quantize_block(const float *x, hr_q8_file_block *block);
+
+/* Scales to try for a block: the largest magnitude becomes 128, ..., fewest steps. */
+typedef struct hr_scale_search {
+  float fewest;   /* 64 to 127 */
+  unsigned tries; /* 2 or more */
+} hr_scale_search;
+
+/* The same with the scale, of those tried, of least sum of weight * error^2; all
+ * weights 1 where weight (32 values, none negative) is NULL. Scales may be negative:
+ * the largest magnitude goes where int8 has -128. */
+bool hr_quantize_block_best(const float *x, const float *weight, hr_scale_search search,
+                            hr_q8_file_block *block);
 
 #endif

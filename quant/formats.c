@@ -3,12 +3,11 @@
 
 #include <string.h>
 
+#include "quant/block_formats.h"
+
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "files are little-endian and are used in place: this machine would have to swap them"
 #endif
-
-#define Q8_0_BLOCK 32
-#define Q8_0_BYTES 34 /* one F16 scale, 32 int8 */
 
 static inline float float_of_bits(uint32_t bits) {
   float value;
@@ -54,26 +53,25 @@ static void widen_bf16(const void *src, float *dst, size_t count) {
   }
 }
 
-/* 11 bits of scale times 8 bits of value fit in 24: exact. */
-static void widen_q8_0(const void *src, float *dst, size_t count) {
-  const unsigned char *from = src;
-  for (size_t block = 0; block < count / Q8_0_BLOCK; block++, from += Q8_0_BYTES) {
-    uint16_t half;
-    memcpy(&half, from, sizeof half);
-    float scale = widen_half(half);
-    for (size_t i = 0; i < Q8_0_BLOCK; i++) {
-      int8_t value;
-      memcpy(&value, from + 2 + i, 1);
-      dst[block * Q8_0_BLOCK + i] = scale * (float)value;
-    }
-  }
+static void copy_q8_0(const void *src, hr_q8_file_block *dst, size_t count) {
+  memcpy(dst, src, count / HR_Q8_BLOCK * sizeof *dst);
 }
 
 static const hr_format_info formats[HR_FORMAT_COUNT] = {
-    [HR_FORMAT_F32] = {"F32", 0, 1, 4, widen_f32},
-    [HR_FORMAT_F16] = {"F16", 1, 1, 2, widen_f16},
-    [HR_FORMAT_BF16] = {"BF16", 30, 1, 2, widen_bf16},
-    [HR_FORMAT_Q8_0] = {"Q8_0", 8, Q8_0_BLOCK, Q8_0_BYTES, widen_q8_0},
+    [HR_FORMAT_F32] = {"F32", 0, 1, 4, widen_f32, NULL},
+    [HR_FORMAT_F16] = {"F16", 1, 1, 2, widen_f16, NULL},
+    [HR_FORMAT_BF16] = {"BF16", 30, 1, 2, widen_bf16, NULL},
+    [HR_FORMAT_Q8_0] = {"Q8_0", 8, 32, 34, hr_widen_q8_0, copy_q8_0},
+    [HR_FORMAT_Q4_0] = {"Q4_0", 2, 32, 18, hr_widen_q4_0, hr_q8_from_q4_0},
+    [HR_FORMAT_Q4_1] = {"Q4_1", 3, 32, 20, hr_widen_q4_1, NULL},
+    [HR_FORMAT_Q5_0] = {"Q5_0", 6, 32, 22, hr_widen_q5_0, hr_q8_from_q5_0},
+    [HR_FORMAT_Q5_1] = {"Q5_1", 7, 32, 24, hr_widen_q5_1, NULL},
+    [HR_FORMAT_Q2_K] = {"Q2_K", 10, 256, 84, hr_widen_q2_k, NULL},
+    [HR_FORMAT_Q3_K] = {"Q3_K", 11, 256, 110, hr_widen_q3_k, NULL},
+    [HR_FORMAT_Q4_K] = {"Q4_K", 12, 256, 144, hr_widen_q4_k, NULL},
+    [HR_FORMAT_Q5_K] = {"Q5_K", 13, 256, 176, hr_widen_q5_k, NULL},
+    [HR_FORMAT_Q6_K] = {"Q6_K", 14, 256, 210, hr_widen_q6_k, NULL},
+    [HR_FORMAT_IQ4_NL] = {"IQ4_NL", 20, 32, 18, hr_widen_iq4_nl, hr_q8_from_iq4_nl},
 };
 
 /* What the numbers of GGUF are called, for messages. */

@@ -597,6 +597,59 @@ Test(trained, stories_logits_of_every_type) {
   array_finish(&other);
 }
 
+/* Beside what llama.cpp makes of the same file. It takes other roads to int8 and
+ * sums in another order: what is left are both engines' roundings of the activations,
+ * an order of magnitude below what these types lose against F32. */
+static void check_quantized(const char *folder, const char *file, const char *oracle,
+                            size_t same_choice) {
+  array ids = array_read_numbers(path_of("%s/oracle/logits_ids.txt", folder).text);
+  array expected = array_read_f32(path_of("%s/oracle/%s", folder, oracle).text);
+  const agreement bound = {0.6, 6e-4, same_choice};
+  check_agreement(path_of("%s/%s", folder, file).text, HR_CACHE_AUTO, &ids, &expected, bound);
+  array_finish(&ids);
+  array_finish(&expected);
+}
+
+Test(trained, quantized_files_beside_another_engine) {
+  const char *data = data_folder();
+  if (!data) return;
+  static const char *const types[] = {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0"};
+  path folder = path_of("%s/stories260K", data);
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    check_quantized(folder.text, path_of("stories260K-%s.gguf", types[i]).text,
+                    path_of("llamacpp_logits_%s.bin", types[i]).text, 49);
+  folder = path_of("%s/tinystories-656k", data);
+  check_quantized(folder.text, "tinystories656k-q4_0.gguf", "llamacpp_logits_q4_0.bin", 47);
+  check_quantized(folder.text, "tinystories656k-q8_0.gguf", "llamacpp_logits_q8_0.bin", 46);
+}
+
+/* As fp16 they lose only what the scale's product with a value has below 11 bits. */
+Test(trained, quantized_files_held_as_f16) {
+  const char *data = data_folder();
+  if (!data) return;
+  static const char *const types[] = {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0"};
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+    path file = path_of("%s/stories260K/stories260K-%s.gguf", data, types[i]);
+    array ids = array_read_numbers(path_of("%s/stories260K/oracle/logits_ids.txt", data).text);
+    hr_model *wide = open_model(file.text, HR_WEIGHTS_F32, NULL);
+    hr_model *half = open_model(file.text, HR_WEIGHTS_F16, NULL);
+    hr_session *a = open_session(wide, HR_CACHE_F32, 0, 1), *b = open_session(half, HR_CACHE_F32, 0, 1);
+    int32_t *copy = array_ids(&ids);
+    eval(a, copy, ids.count, HR_LOGITS_ALL);
+    eval(b, copy, ids.count, HR_LOGITS_ALL);
+    float most = 0;
+    for (size_t j = 0; j < ids.count * hr_model_vocab_size(wide); j++)
+      most = fmaxf(most, fabsf(hr_session_logits(a, 0)[j] - hr_session_logits(b, 0)[j]));
+    cr_assert(most > 0 && most < 0.03f, "%s: %g", types[i], (double)most);
+    free(copy);
+    hr_session_free(a);
+    hr_session_free(b);
+    hr_model_free(wide);
+    hr_model_free(half);
+    array_finish(&ids);
+  }
+}
+
 static const int32_t small_prompt[] = {1, 80, 147, 201, 282, 57}; /* Once upon a time */
 
 Test(trained, tinystories_656k) {

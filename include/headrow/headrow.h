@@ -64,7 +64,7 @@ HR_API const char *hr_version(void);
 typedef struct hr_model hr_model;
 
 /* How weights are held in memory. NATIVE keeps the file's type where a kernel
- * for it exists. */
+ * for it exists; other quantized types (Q4_K, ...) become int8 blocks as Q8_0 has them. */
 typedef enum hr_weights {
   HR_WEIGHTS_NATIVE,
   HR_WEIGHTS_F32,

@@ -430,7 +430,7 @@ static void fill(char *to, const tensor *t) {
     case HR_FORMAT_F16: fill_halves(to, t->bytes, seed, top_exponent(t->columns, 15), 10); break;
     case HR_FORMAT_BF16: fill_halves(to, t->bytes, seed, top_exponent(t->columns, 127), 7); break;
     case HR_FORMAT_Q8_0: fill_q8(to, t->bytes, seed, t->columns); break;
-    case HR_FORMAT_COUNT: break;
+    default: break; /* no other is in the list */
   }
 }
 

@@ -413,11 +413,11 @@ static hr_status read_type(reader *r, hr_source_entry *entry, size_t elements) {
     entry->refused = name;
     fits = hr_mul_size(elements, plain_bytes(type), &tensor->bytes);
   } else if (name) {
-    return hr_fail(r->err, HR_ERROR_FILE, "%s: %s has type %s, expected F32, F16, BF16 or Q8_0",
+    return hr_fail(r->err, HR_ERROR_FILE, "%s: %s has type %s, expected " HR_FORMAT_NAMES,
                    r->path, PLACE(r), name);
   } else {
     return hr_fail(r->err, HR_ERROR_FILE,
-                   "%s: %s has the unknown type %u, expected F32, F16, BF16 or Q8_0",
+                   "%s: %s has the unknown type %u, expected " HR_FORMAT_NAMES,
                    r->path, PLACE(r), type);
   }
   if (fits) return HR_OK;

@@ -135,8 +135,8 @@ static hr_panel_type panel_type_of(plan *p, const hr_tensor *t, size_t k) {
   switch (t->format) {
     case HR_FORMAT_F16: return HR_PANEL_F16;
     case HR_FORMAT_BF16: return HR_PANEL_BF16;
-    case HR_FORMAT_Q8_0: return HR_PANEL_Q8;
-    default: return HR_PANEL_F32;
+    case HR_FORMAT_F32: return HR_PANEL_F32;
+    default: return HR_PANEL_Q8; /* every block format: 32 columns or a multiple */
   }
 }
 

@@ -480,7 +480,7 @@ const hr_tensor *hr_source_need_tensor(const hr_source *source, const char *name
   const hr_source_entry *entry = hr_source_find_entry(source, name);
   if (entry && !entry->refused) return &entry->tensor;
   if (entry)
-    hr_fail(err, HR_ERROR_FILE, "%s: tensor '%s' has type %s, expected F32, F16, BF16 or Q8_0",
+    hr_fail(err, HR_ERROR_FILE, "%s: tensor '%s' has type %s, expected " HR_FORMAT_NAMES,
             source->files[entry->file].path, HR_QUOTE(name, strlen(name)), entry->refused);
   else
     hr_fail(err, HR_ERROR_FILE, "%s: tensor '%s' is missing", source->path,
