@@ -18,7 +18,8 @@ enum { THREADS = 4, TILES = 61, STEPS = 40, ROUNDS = 300 };
 
 typedef struct {
   hr_team *team;
-  hr_tiles pool[2];
+  hr_tiles tiles;
+  hr_tiles_range range[THREADS];
   const uint32_t *shares;
   uint32_t value[2][TILES]; /* each step reads what the step before wrote */
   unsigned steps, most; /* steps of a pass, and most threads of one */
@@ -28,21 +29,22 @@ static const uint32_t uneven[THREADS + 1] = {0, 1024, 1500, 2524, 2600};
 
 static void steps_pass(void *arg, unsigned thread, unsigned threads) {
   stress *s = arg;
-  hr_tiles_reset(&s->pool[0], thread, threads, TILES, s->shares);
-  for (unsigned step = 0; step < s->steps; step++) {
-    const uint32_t *from = s->value[step % 2];
-    uint32_t *to = s->value[(step + 1) % 2], tile;
-    hr_tiles_reset(&s->pool[(step + 1) % 2], thread, threads, TILES, s->shares);
-    while (hr_tiles_next(&s->pool[step % 2], thread, threads, &tile))
-      to[tile] = from[tile] + from[(tile + 1) % TILES] - from[(tile + TILES - 1) % TILES] + 1;
+  for (unsigned number = 1; number <= s->steps; number++) {
+    const uint32_t *from = s->value[(number - 1) % 2];
+    uint32_t *to = s->value[number % 2];
+    hr_tiles_step step = {.tiles = &s->tiles, .shares = s->shares, .number = number,
+                          .count = TILES, .thread = thread, .threads = threads};
+    for (hr_tiles_run run; hr_tiles_next(&step, &run);)
+      for (uint32_t i = run.begin; i < run.end; i++)
+        to[i] = from[i] + from[(i + 1) % TILES] - from[(i + TILES - 1) % TILES] + 1;
     hr_team_barrier(s->team, thread);
   }
-  for (uint32_t tile; hr_tiles_next(&s->pool[s->steps % 2], thread, threads, &tile);) continue;
 }
 
 static uint64_t run(stress *s, unsigned threads, uint32_t seed) {
   uint64_t sum = 0;
-  s->pool[0].seed = s->pool[1].seed = seed;
+  s->tiles = (hr_tiles){.of = s->range, .threads = THREADS, .seed = seed};
+  hr_tiles_clear(&s->tiles);
   memset(s->value, 0, sizeof s->value);
   for (uint32_t i = 0; i < TILES; i++) s->value[0][i] = i * i;
   if (hr_team_run(s->team, threads, steps_pass, s, NULL) != HR_OK) return 0;
@@ -74,8 +76,7 @@ static int check_team(const hr_team_options *options) {
   pthread_t thread;
   memset(&s, 0, sizeof s);
   s.team = hr_team_create(options, &err);
-  if (!s.team || hr_tiles_init(&s.pool[0], THREADS, &err) != HR_OK ||
-      hr_tiles_init(&s.pool[1], THREADS, &err) != HR_OK) {
+  if (!s.team) {
     printf("%s\n", err.message);
     return 1;
   }
@@ -83,8 +84,6 @@ static int check_team(const hr_team_options *options) {
   s.most = one > many ? one : many;
   int bad = check(&s, "first thread");
   if (pthread_create(&thread, NULL, check_elsewhere, &s) == 0) pthread_join(thread, &failed);
-  hr_tiles_finish(&s.pool[0]);
-  hr_tiles_finish(&s.pool[1]);
   hr_team_free(s.team);
   return bad || failed;
 }
@@ -94,15 +93,11 @@ static void *team_elsewhere(void *arg) {
   static const hr_team_options options = {.threads = 2, .no_pin = true};
   stress *s = arg;
   s->team = hr_team_create(&options, NULL);
-  if (!s->team || hr_tiles_init(&s->pool[0], THREADS, NULL) != HR_OK ||
-      hr_tiles_init(&s->pool[1], THREADS, NULL) != HR_OK)
-    return arg;
+  if (!s->team) return arg;
   s->steps = STEPS;
   uint64_t expected = run(s, 1, 0);
   void *bad = NULL;
   for (unsigned i = 0; i < ROUNDS && !bad; i++) bad = run(s, i % 2 + 1, i) == expected ? NULL : arg;
-  hr_tiles_finish(&s->pool[0]);
-  hr_tiles_finish(&s->pool[1]);
   hr_team_free(s->team);
   return bad;
 }

@@ -587,74 +587,114 @@ Test(sched, description_of_a_big_machine) {
 
 typedef struct {
   hr_team *team;
-  hr_tiles pool[2];
+  hr_tiles tiles;
   const uint32_t *shares;
-  uint32_t tiles;
+  uint32_t count;
   unsigned steps;
-  bool late;
+  bool late, single, still;
   _Atomic uint32_t *done; /* how often each tile of each step was handed out */
-  _Atomic unsigned foreign;
+  _Atomic unsigned foreign, longest;
 } tile_test;
+
+static void count_run(tile_test *t, const hr_tiles_step *step, hr_tiles_run run) {
+  hr_tiles_run own = hr_tiles_share(step, step->thread);
+  if (run.end - run.begin > t->longest) t->longest = run.end - run.begin;
+  for (uint32_t tile = run.begin; tile < run.end; tile++) {
+    atomic_fetch_add_explicit(&t->done[(size_t)(step->number - 1) * t->count + tile], 1,
+                              memory_order_relaxed);
+    if (tile < own.begin || tile >= own.end) atomic_fetch_add(&t->foreign, 1);
+    for (volatile int i = 0; t->late && step->thread == 0 && i < 2000;) i = i + 1;
+  }
+}
 
 static void tile_pass(void *arg, unsigned thread, unsigned threads) {
   tile_test *t = arg;
-  hr_tiles_reset(&t->pool[0], thread, threads, t->tiles, t->shares);
-  for (unsigned s = 0; s < t->steps; s++) {
-    uint32_t tile;
-    uint32_t first = hr_tiles_begin(thread, threads, t->tiles, t->shares);
-    uint32_t last = hr_tiles_begin(thread + 1, threads, t->tiles, t->shares);
-    hr_tiles_reset(&t->pool[(s + 1) % 2], thread, threads, t->tiles, t->shares);
-    while (hr_tiles_next(&t->pool[s % 2], thread, threads, &tile)) {
-      atomic_fetch_add_explicit(&t->done[(size_t)s * t->tiles + tile], 1, memory_order_relaxed);
-      if (tile < first || tile >= last) atomic_fetch_add(&t->foreign, 1);
-      for (volatile int i = 0; t->late && thread == 0 && i < 2000;) i = i + 1;
-    }
+  for (unsigned s = 1; s <= t->steps; s++) {
+    hr_tiles_step step = {.tiles = &t->tiles, .shares = t->shares, .number = s, .count = t->count,
+                          .thread = thread, .threads = threads, .single = t->single,
+                          .still = t->still};
+    /* Now and then a thread begins so late that the others have done its part. */
+    for (volatile int i = 0; t->late && thread == 0 && s % 4 == 0 && i < 200000;) i = i + 1;
+    for (hr_tiles_run run; hr_tiles_next(&step, &run);) count_run(t, &step, run);
     hr_team_barrier(t->team, thread);
   }
-  /* What was prepared for a step that never came must not stay. */
-  for (uint32_t tile; hr_tiles_next(&t->pool[t->steps % 2], thread, threads, &tile);) continue;
 }
 
 static void check_tiles(tile_test *t, unsigned threads) {
-  size_t count = (size_t)t->steps * t->tiles;
+  size_t count = (size_t)t->steps * t->count;
   t->done = hr_calloc(count, sizeof *t->done);
-  t->foreign = 0;
+  t->foreign = t->longest = 0;
+  hr_tiles_clear(&t->tiles);
   RUN(t->team, threads, tile_pass, t);
   for (size_t i = 0; i < count; i++)
-    cr_assert(t->done[i] == 1, "tile %zu of %u: %u times", i, t->tiles, t->done[i]);
+    cr_assert(t->done[i] == 1, "tile %zu of %u: %u times", i, t->count, t->done[i]);
   hr_free((void *)t->done);
 }
 
-Test(sched, every_tile_once) {
+static void check_tile_sizes(tile_test *t) {
   static const uint32_t sizes[] = {0, 1, 2, 3, 7, 64, 1000};
   static const uint32_t uneven[] = {0, 1024, 1200, 1201, 2225};
-  tile_test t = {.team = hr_team_create(&(hr_team_options){.threads = 4, .no_pin = true}, NULL),
-                 .steps = 100};
-  cr_assert(t.team && hr_tiles_init(&t.pool[0], 4, NULL) == HR_OK &&
-            hr_tiles_init(&t.pool[1], 4, NULL) == HR_OK);
-  for (uint32_t seed = 0; seed < 3; seed++) {
-    t.pool[0].seed = t.pool[1].seed = seed;
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-      t.tiles = sizes[i];
-      for (unsigned threads = 1; threads <= 4; threads++) {
-        t.shares = NULL;
-        check_tiles(&t, threads);
-        t.shares = uneven;
-        check_tiles(&t, threads);
-      }
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    for (unsigned threads = 1; threads <= 4; threads++) {
+      t->count = sizes[i];
+      t->shares = NULL;
+      check_tiles(t, threads);
+      t->shares = uneven;
+      check_tiles(t, threads);
     }
+}
+
+static void tile_test_init(tile_test *t, hr_tiles_range ranges[4]) {
+  memset(ranges, 0, 4 * sizeof *ranges);
+  *t = (tile_test){.team = hr_team_create(&(hr_team_options){.threads = 4, .no_pin = true}, NULL),
+                   .tiles = {.of = ranges, .threads = 4},
+                   .steps = 60};
+  cr_assert(t->team);
+}
+
+Test(sched, every_tile_once) {
+  static hr_tiles_range ranges[4];
+  tile_test t;
+  tile_test_init(&t, ranges);
+  for (int mode = 0; mode < 4; mode++) {
+    t.single = mode & 1;
+    t.still = mode & 2;
+    for (t.tiles.seed = 0; t.tiles.seed < 3; t.tiles.seed++) check_tile_sizes(&t);
+    /* With random stealing a good part goes to others. */
+    cr_expect(t.foreign > t.steps * t.count / 10, "%u", t.foreign);
+    cr_expect(t.single == (t.longest == 1), "runs of %u", t.longest);
   }
-  /* With random stealing a good part goes to others. */
-  cr_expect(t.foreign > t.steps * t.tiles / 10, "%u", t.foreign);
-  /* The others take over the tail of a slow thread. */
-  t = (tile_test){.team = t.team, .pool = {t.pool[0], t.pool[1]}, .steps = 20, .tiles = 64,
-                  .late = true};
-  t.pool[0].seed = t.pool[1].seed = 0;
+  hr_team_free(t.team);
+}
+
+Test(sched, a_slow_thread_is_helped) {
+  static hr_tiles_range ranges[4];
+  tile_test t;
+  tile_test_init(&t, ranges);
+  t.count = 64;
+  t.late = true;
   check_tiles(&t, 2);
   cr_expect(t.foreign > 0);
-  hr_tiles_finish(&t.pool[0]);
-  hr_tiles_finish(&t.pool[1]);
+  t.still = true;
+  check_tiles(&t, 2);
+  cr_expect(t.foreign == 0, "a step that is too short for it");
   hr_team_free(t.team);
+}
+
+/* The number of a step has 20 bits of a word: it must wrap without a trace. */
+Test(sched, steps_beyond_a_million) {
+  static hr_tiles_range ranges[2];
+  hr_tiles tiles = {.of = ranges, .threads = 2};
+  for (uint32_t number = (1u << 20) - 3; number < (1u << 20) + 3; number++) {
+    hr_tiles_step a = {.tiles = &tiles, .number = number, .count = 10, .threads = 2}, b = a;
+    b.thread = 1;
+    uint32_t seen = 0;
+    for (hr_tiles_run run; hr_tiles_next(number % 2 ? &a : &b, &run);)
+      for (uint32_t i = run.begin; i < run.end; i++) seen |= 1u << i;
+    cr_expect(seen == 0x3ff, "step %u: %#x", number, seen);
+    hr_tiles_run none;
+    cr_expect(!hr_tiles_next(number % 2 ? &b : &a, &none));
+  }
 }
 
 Test(sched, shares_cover_all_tiles) {

@@ -26,7 +26,7 @@ void hr_attention_inputs(hr_pass *pass, unsigned thread, unsigned threads, const
                               {&layer->key, ws->key, ws->kv_stride},
                               {&layer->value, ws->value, ws->kv_stride}};
   hr_project(pass, thread, threads, &input, to, 3, false);
-  hr_team_barrier(pass->team, thread);
+  hr_end_step(pass, thread);
 }
 
 /* Norm per head where the model has one, then the rotation. */
@@ -158,76 +158,121 @@ static void attend_tile(hr_pass *pass, unsigned thread, uint32_t layer, size_t k
                 own->query[i].first < own->query[i].end);
 }
 
+static size_t most_blocks(const hr_workspace *ws) {
+  return (ws->positions + HR_KEY_BLOCK - 1) / HR_KEY_BLOCK;
+}
+
+/* One row and one block of keys of one key/value head, by itself. */
+static void attend_part(const hr_pass *pass, unsigned thread, uint32_t layer, size_t kv_head,
+                        size_t block) {
+  const hr_description *d = &pass->model->description;
+  const hr_workspace *ws = pass->ws;
+  hr_query *query = ws->private[thread].query;
+  size_t group = d->heads / d->kv_heads;
+  for (size_t g = 0; g < group; g++) {
+    size_t head = kv_head * group + g, at = head * most_blocks(ws) + block;
+    query[g] = query_of(pass, layer, 0, head, &ws->part_max[at], &ws->part_sum[at],
+                        ws->part_out + at * ws->out_stride);
+  }
+  attend_block(pass, layer, kv_head, block, query, group);
+}
+
+/* Blocks of one head, ascending, and the head's place in the row. */
+static void merge_head(const hr_pass *pass, size_t head, size_t first_block, size_t blocks) {
+  hr_workspace *ws = pass->ws;
+  size_t at = head * most_blocks(ws) + first_block;
+  float *out = ws->part_out + at * ws->out_stride;
+  for (size_t b = 1; b < blocks; b++)
+    pass->kernels->attend_merge(&ws->part_max[at], &ws->part_sum[at], out, ws->part_max[at + b],
+                                ws->part_sum[at + b], ws->part_out + (at + b) * ws->out_stride,
+                                ws->out_stride);
+  finish_head(pass, 0, head, out, ws->part_sum[at], true);
+}
+
+/* Key and value of one position and head in the cache. */
+static size_t bytes_of_key(const hr_pass *pass) {
+  return (size_t)pass->model->description.head_width * 2 * (pass->cache->half ? 2 : 4);
+}
+
 /* One row over many blocks of keys: every (head, block) on its own, then each
  * head's blocks are merged in ascending order. */
 static void attend_along_keys(hr_pass *pass, unsigned thread, unsigned threads, uint32_t layer,
                               size_t blocks, size_t first_block) {
   const hr_description *d = &pass->model->description;
-  hr_workspace *ws = pass->ws;
-  hr_private *own = &ws->private[thread];
-  size_t group = d->heads / d->kv_heads, most = (ws->positions + HR_KEY_BLOCK - 1) / HR_KEY_BLOCK;
-  hr_range units = hr_share(d->kv_heads * blocks, thread, threads);
-  for (size_t u = units.begin; u < units.end; u++) {
-    size_t kv_head = u / blocks, block = first_block + u % blocks;
-    for (size_t g = 0; g < group; g++) {
-      size_t head = kv_head * group + g, at = head * most + block;
-      own->query[g] = query_of(pass, layer, 0, head, &ws->part_max[at], &ws->part_sum[at],
-                               ws->part_out + at * ws->out_stride);
-    }
-    attend_block(pass, layer, kv_head, block, own->query, group);
-  }
-  hr_team_barrier(pass->team, thread);
+  const hr_workspace *ws = pass->ws;
+  hr_step step = hr_begin_step(pass, thread, threads, d->kv_heads * blocks,
+                               HR_KEY_BLOCK * bytes_of_key(pass));
+  step.tiles.single = true;
+  for (hr_range run; hr_next_run(&step, &run);)
+    for (size_t u = run.begin; u < run.end; u++)
+      attend_part(pass, thread, layer, u / blocks, first_block + u % blocks);
+  hr_end_step(pass, thread);
 
-  hr_range heads = hr_share(d->heads, thread, threads);
-  for (size_t h = heads.begin; h < heads.end; h++) {
-    size_t at = h * most + first_block;
-    float *out = ws->part_out + at * ws->out_stride;
-    for (size_t b = 1; b < blocks; b++)
-      pass->kernels->attend_merge(&ws->part_max[at], &ws->part_sum[at], out, ws->part_max[at + b],
-                                  ws->part_sum[at + b],
-                                  ws->part_out + (at + b) * ws->out_stride, ws->out_stride);
-    finish_head(pass, 0, h, out, ws->part_sum[at], true);
-  }
+  step = hr_begin_step(pass, thread, threads, d->heads, blocks * ws->out_stride * sizeof(float));
+  for (hr_range run; hr_next_run(&step, &run);)
+    for (size_t h = run.begin; h < run.end; h++) merge_head(pass, h, first_block, blocks);
 }
 
-/* Many rows: heads x tiles of rows are shared out. */
+/* Many rows: heads x tiles of rows. Later rows see more keys; they come first, so
+ * that what is left for the end is small. */
 static void attend_rows(hr_pass *pass, unsigned thread, unsigned threads, uint32_t layer) {
   const hr_description *d = &pass->model->description;
   size_t rows = pass->request->rows, group = d->heads / d->kv_heads;
   size_t tile = group < HR_QUERIES ? HR_QUERIES / group : 1;
-  size_t tiles = (rows + tile - 1) / tile, units = d->kv_heads * tiles;
-  /* Later rows see more keys: dealing units out in turn balances them. */
-  for (size_t u = thread; u < units; u += threads) {
-    size_t begin = u % tiles * tile;
-    attend_tile(pass, thread, layer, u / tiles, (hr_range){begin, hr_min_size(begin + tile, rows)});
-  }
+  size_t tiles = (rows + tile - 1) / tile;
+  size_t keys = pass->request->start + (rows + 1) / 2;
+  hr_step step = hr_begin_step(pass, thread, threads, d->kv_heads * tiles,
+                               keys * bytes_of_key(pass) * tile);
+  step.tiles.single = true;
+  for (hr_range run; hr_next_run(&step, &run);)
+    for (size_t u = run.begin; u < run.end; u++) {
+      size_t begin = (tiles - 1 - u % tiles) * tile;
+      attend_tile(pass, thread, layer, u / tiles,
+                  (hr_range){begin, hr_min_size(begin + tile, rows)});
+    }
+}
+
+/* One row and few keys: a thread does all of a key/value head, and no one waits
+ * in between. */
+static void attend_few_keys(hr_pass *pass, unsigned thread, unsigned threads, uint32_t layer,
+                            size_t keys) {
+  hr_step step = hr_begin_step(pass, thread, threads, pass->model->description.kv_heads,
+                               keys * bytes_of_key(pass));
+  step.tiles.single = true;
+  for (hr_range run; hr_next_run(&step, &run);)
+    for (size_t h = run.begin; h < run.end; h++) {
+      place_head(pass, layer, 0, h);
+      attend_tile(pass, thread, layer, h, (hr_range){0, 1});
+    }
+}
+
+static void place_heads(hr_pass *pass, unsigned thread, unsigned threads, uint32_t layer) {
+  const hr_description *d = &pass->model->description;
+  size_t bytes = (d->heads / d->kv_heads + 2) * d->head_width * 2 * sizeof(float);
+  hr_step step =
+      hr_begin_step(pass, thread, threads, pass->request->rows * d->kv_heads, bytes);
+  for (hr_range run; hr_next_run(&step, &run);)
+    for (size_t u = run.begin; u < run.end; u++)
+      place_head(pass, layer, u / d->kv_heads, u % d->kv_heads);
+  hr_end_step(pass, thread);
 }
 
 void hr_attention(hr_pass *pass, unsigned thread, unsigned threads, uint32_t layer) {
-  const hr_description *d = &pass->model->description;
   size_t rows = pass->request->rows;
   hr_range keys = visible_keys(pass, layer, 0);
   size_t first_block = keys.begin / HR_KEY_BLOCK;
   size_t blocks = (keys.end + HR_KEY_BLOCK - 1) / HR_KEY_BLOCK - first_block;
 
   if (rows == 1 && (threads == 1 || blocks == 1)) {
-    /* Few keys: a thread does all of a head, and no one waits in between. */
-    hr_range heads = hr_share(d->kv_heads, thread, threads);
-    for (size_t h = heads.begin; h < heads.end; h++) {
-      place_head(pass, layer, 0, h);
-      attend_tile(pass, thread, layer, h, (hr_range){0, 1});
-    }
+    attend_few_keys(pass, thread, threads, layer, keys.end - keys.begin);
   } else {
-    hr_range units = hr_share(rows * d->kv_heads, thread, threads);
-    for (size_t u = units.begin; u < units.end; u++)
-      place_head(pass, layer, u / d->kv_heads, u % d->kv_heads);
-    hr_team_barrier(pass->team, thread);
+    place_heads(pass, thread, threads, layer);
     if (rows == 1)
       attend_along_keys(pass, thread, threads, layer, blocks, first_block);
     else
       attend_rows(pass, thread, threads, layer);
   }
-  hr_team_barrier(pass->team, thread);
+  hr_end_step(pass, thread);
 }
 
 void hr_attention_output(hr_pass *pass, unsigned thread, unsigned threads, const hr_layer *layer) {

@@ -64,22 +64,27 @@ static void place_row(const hr_pass *pass, size_t row, float *x) {
   }
 }
 
-void hr_embed(hr_pass *pass, unsigned thread, unsigned threads) {
+static void embed_row(const hr_pass *pass, size_t row) {
   const hr_transformer *model = pass->model;
   const hr_description *d = &model->description;
-  hr_workspace *ws = pass->ws;
-  hr_range rows = hr_share(pass->request->rows, thread, threads);
-  for (size_t r = rows.begin; r < rows.end; r++) {
-    float *x = ws->x + r * ws->x_stride;
-    panel_row(pass, &model->token_embedding, (size_t)pass->request->ids[r], x);
-    if (d->embedding_scale != 1.0f) pass->kernels->scale(x, d->embedding_scale, d->width);
-    place_row(pass, r, x);
-    if (model->type_embedding) {
-      size_t type = pass->request->types ? (size_t)pass->request->types[r] : 0;
-      pass->kernels->add(x, model->type_embedding + type * d->width, d->width);
-    }
-    if (model->embedding_norm.gain) hr_norm_row(pass, &model->embedding_norm, x, d->width, x);
+  float *x = pass->ws->x + row * pass->ws->x_stride;
+  panel_row(pass, &model->token_embedding, (size_t)pass->request->ids[row], x);
+  if (d->embedding_scale != 1.0f) pass->kernels->scale(x, d->embedding_scale, d->width);
+  place_row(pass, row, x);
+  if (model->type_embedding) {
+    size_t type = pass->request->types ? (size_t)pass->request->types[row] : 0;
+    pass->kernels->add(x, model->type_embedding + type * d->width, d->width);
   }
-  hr_team_barrier(pass->team, thread);
+  if (model->embedding_norm.gain) hr_norm_row(pass, &model->embedding_norm, x, d->width, x);
+}
+
+void hr_embed(hr_pass *pass, unsigned thread, unsigned threads) {
+  const hr_description *d = &pass->model->description;
+  hr_workspace *ws = pass->ws;
+  hr_step step = hr_begin_step(pass, thread, threads, pass->request->rows,
+                               d->width * 4 * sizeof(float));
+  for (hr_range run; hr_next_run(&step, &run);)
+    for (size_t r = run.begin; r < run.end; r++) embed_row(pass, r);
+  hr_end_step(pass, thread);
   hr_show(pass, thread, "embedding", 0, ws->x, pass->request->rows, d->width, ws->x_stride);
 }

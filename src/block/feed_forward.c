@@ -14,8 +14,40 @@ static hr_activation_fn *activation_of(const hr_kernels *k, hr_activation activa
   return k->relu;
 }
 
-/* Each thread computes the same columns of gate and up and applies the
- * activation to them at once, while they are in its cache. */
+/* What is done with a tile of up and gate. */
+typedef enum tile_work { MULTIPLY = 1, ACTIVATE = 2, BOTH = 3 } tile_work;
+
+static void activate_tile(const hr_pass *pass, hr_tile tile) {
+  const hr_description *d = &pass->model->description;
+  const hr_workspace *ws = pass->ws;
+  hr_activation_fn *activate = activation_of(pass->kernels, d->activation);
+  size_t first = tile.panels.begin * HR_PANEL_ROWS;
+  size_t n = hr_min_size(tile.panels.end * HR_PANEL_ROWS, d->ffn_width) - first;
+  for (size_t r = tile.rows.begin; r < tile.rows.end; r++) {
+    float *u = ws->up + r * ws->ffn_stride + first;
+    const float *g = ws->gate + r * ws->ffn_stride + first;
+    activate(d->gated ? g : u, d->gated ? u : NULL, u, n);
+  }
+}
+
+/* The same tile of gate and up in the same thread, and the activation at once,
+ * while they are in its cache. */
+static void run_up(hr_pass *pass, unsigned thread, unsigned threads, const hr_layer *layer,
+                   const hr_input *input, tile_work work) {
+  const hr_workspace *ws = pass->ws;
+  bool gated = pass->model->description.gated;
+  const hr_projection up = {&layer->up, ws->up, ws->ffn_stride};
+  const hr_projection gate = {&layer->gate, ws->gate, ws->ffn_stride};
+  hr_product_step step =
+      hr_begin_product(pass, thread, threads, input->rows, &up, 1, gated ? 2 : 1);
+  for (hr_tile tile; hr_next_tile(&step, &tile);) {
+    if (work & MULTIPLY) hr_multiply(pass, input, &up, 1, tile, false);
+    if (work & MULTIPLY && gated) hr_multiply(pass, input, &gate, 1, tile, false);
+    if (work & ACTIVATE) activate_tile(pass, tile);
+  }
+  hr_end_step(pass, thread);
+}
+
 void hr_feed_forward_up(hr_pass *pass, unsigned thread, unsigned threads, const hr_layer *layer) {
   const hr_description *d = &pass->model->description;
   hr_workspace *ws = pass->ws;
@@ -27,25 +59,15 @@ void hr_feed_forward_up(hr_pass *pass, unsigned thread, unsigned threads, const 
                               matrices, d->gated ? 2 : 1);
   uint32_t index = hr_layer_index(pass, layer);
   hr_show(pass, thread, "ffn_input", index, input.x, rows, d->width, input.x_stride);
-  const hr_projection up = {&layer->up, ws->up, ws->ffn_stride};
-  const hr_projection gate = {&layer->gate, ws->gate, ws->ffn_stride};
-  hr_project(pass, thread, threads, &input, &up, 1, false);
-  if (d->gated) hr_project(pass, thread, threads, &input, &gate, 1, false);
+  if (!ws->tap) {
+    run_up(pass, thread, threads, layer, &input, BOTH);
+    return;
+  }
+  run_up(pass, thread, threads, layer, &input, MULTIPLY);
   hr_show(pass, thread, "ffn_up", index, ws->up, rows, d->ffn_width, ws->ffn_stride);
   if (d->gated)
     hr_show(pass, thread, "ffn_gate", index, ws->gate, rows, d->ffn_width, ws->ffn_stride);
-
-  size_t panels = hr_round_up(d->ffn_width, HR_PANEL_ROWS) / HR_PANEL_ROWS;
-  hr_cut cut = hr_cut_product(panels, rows, thread, threads);
-  size_t first = cut.panels.begin * HR_PANEL_ROWS;
-  size_t end = hr_min_size(cut.panels.end * HR_PANEL_ROWS, d->ffn_width);
-  hr_activation_fn *activate = activation_of(pass->kernels, d->activation);
-  for (size_t r = cut.rows.begin; r < cut.rows.end && first < end; r++) {
-    float *u = ws->up + r * ws->ffn_stride + first;
-    const float *g = ws->gate + r * ws->ffn_stride + first;
-    activate(d->gated ? g : u, d->gated ? u : NULL, u, end - first);
-  }
-  hr_team_barrier(pass->team, thread);
+  run_up(pass, thread, threads, layer, &input, ACTIVATE);
 }
 
 void hr_feed_forward_down(hr_pass *pass, unsigned thread, unsigned threads, const hr_layer *layer) {

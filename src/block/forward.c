@@ -37,6 +37,7 @@ static void run_layer(hr_pass *pass, unsigned thread, unsigned threads, uint32_t
 
 static void run_pass(void *arg, unsigned thread, unsigned threads) {
   hr_pass *pass = arg;
+  pass->ws->private[thread].step = 0;
   hr_embed(pass, thread, threads);
   for (uint32_t i = 0; i < pass->model->description.layers; i++)
     run_layer(pass, thread, threads, i);
@@ -47,8 +48,39 @@ static void run_pass(void *arg, unsigned thread, unsigned threads) {
 hr_status hr_forward(hr_workspace *ws, hr_team *team, unsigned threads, hr_kv_cache *cache,
                      const hr_request *request, hr_error *err) {
   hr_pass pass = {.model = ws->model, .kernels = ws->kernels, .ws = ws, .team = team,
-                  .cache = cache, .request = request};
+                  .cache = cache, .request = request,
+                  .shares = hr_team_shares(team, threads)};
+  hr_tiles_clear(&ws->tiles);
   return hr_team_run(team, threads, run_pass, &pass, err);
+}
+
+/* --- Steps ---------------------------------------------------------------- */
+
+hr_step hr_begin_step(hr_pass *pass, unsigned thread, unsigned threads, size_t count,
+                      size_t bytes) {
+  enum { SHORT_BYTES = 64 << 10 }; /* a thread reads them in a microsecond or two */
+  hr_workspace *ws = pass->ws;
+  size_t unit = (count + HR_TILES_MOST - 1) / HR_TILES_MOST;
+  if (unit == 0) unit = 1;
+  return (hr_step){
+      .tiles = {.tiles = &ws->tiles,
+                .shares = pass->shares,
+                .number = ++ws->private[thread].step,
+                .count = (uint32_t)((count + unit - 1) / unit),
+                .thread = thread,
+                .threads = threads,
+                .still = bytes * count / threads < SHORT_BYTES},
+      .count = count,
+      .unit = unit,
+  };
+}
+
+void hr_end_step(hr_pass *pass, unsigned thread) {
+  hr_team_barrier(pass->team, thread);
+}
+
+void hr_workspace_force_stealing(hr_workspace *ws, uint32_t seed) {
+  ws->tiles.seed = seed;
 }
 
 void hr_workspace_set_tap(hr_workspace *ws, hr_tap_fn *tap, void *arg) {
@@ -144,6 +176,8 @@ static void lay_out(arena *a, hr_workspace *ws, const hr_description *d) {
   ws->part_max = take(a, parts, sizeof(float));
   ws->part_sum = take(a, parts, sizeof(float));
   ws->part_out = take(a, product_of(a, parts, ws->out_stride), sizeof(float));
+  ws->tiles.of = take(a, ws->threads, sizeof(hr_tiles_range));
+  ws->tiles.threads = ws->threads;
   ws->private = take(a, ws->threads, sizeof(hr_private));
   for (unsigned t = 0; t < ws->threads; t++) {
     hr_private unplaced;

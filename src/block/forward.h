@@ -57,6 +57,9 @@ size_t hr_workspace_bytes(const hr_description *d, size_t rows, size_t positions
 /* Calls tap at every step of later passes; NULL: no more. Costs barriers. */
 void hr_workspace_set_tap(hr_workspace *workspace, hr_tap_fn *tap, void *arg);
 
+/* For tests: which thread does what in later passes is drawn from seed; 0: no more. */
+void hr_workspace_force_stealing(hr_workspace *workspace, uint32_t seed);
+
 /* Runs one pass: keys and values of the rows go into the cache, logits of the
  * wanted rows into request->logits. */
 hr_status hr_forward(hr_workspace *workspace, hr_team *team, unsigned threads, hr_kv_cache *cache,

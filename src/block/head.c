@@ -5,15 +5,14 @@
 
 #include "block/pass.h"
 
-/* Outputs of one row through one matrix, shared out; a barrier before and after. */
+/* Outputs of one row through one matrix. */
 static void project_row(hr_pass *pass, unsigned thread, unsigned threads, const hr_matrix *m,
                         const float *x, float *y) {
   const hr_matrix *matrices[] = {m};
-  hr_team_barrier(pass->team, thread);
   hr_input input = hr_prepare(pass, thread, threads, NULL, x, m->k, 1, m->k, matrices, 1);
   const hr_projection to = {m, y, m->n};
   hr_project(pass, thread, threads, &input, &to, 1, false);
-  hr_team_barrier(pass->team, thread);
+  hr_end_step(pass, thread);
 }
 
 static void pool_first_row(hr_pass *pass, unsigned thread, unsigned threads) {
@@ -31,25 +30,42 @@ static void pool_first_row(hr_pass *pass, unsigned thread, unsigned threads) {
     else
       pass->kernels->relu(y, NULL, y, d->width);
   }
+  hr_end_step(pass, thread);
+}
+
+static void hidden_row(const hr_pass *pass, size_t row) {
+  const hr_transformer *model = pass->model;
+  size_t width = model->description.width;
+  const float *x = pass->ws->x + row * pass->ws->x_stride;
+  float *to = pass->request->hidden + row * width;
+  if (model->final_norm.gain)
+    hr_norm_row(pass, &model->final_norm, x, width, to);
+  else
+    memcpy(to, x, width * sizeof *x);
 }
 
 void hr_hidden(hr_pass *pass, unsigned thread, unsigned threads) {
   const hr_transformer *model = pass->model;
   const hr_request *request = pass->request;
-  size_t width = model->description.width;
-  hr_range rows = hr_share(request->rows, thread, threads);
-  for (size_t r = rows.begin; r < rows.end; r++) {
-    const float *x = pass->ws->x + r * pass->ws->x_stride;
-    if (model->final_norm.gain)
-      hr_norm_row(pass, &model->final_norm, x, width, request->hidden + r * width);
-    else
-      memcpy(request->hidden + r * width, x, width * sizeof *x);
-  }
+  hr_step step = hr_begin_step(pass, thread, threads, request->rows,
+                               model->description.width * 2 * sizeof(float));
+  for (hr_range run; hr_next_run(&step, &run);)
+    for (size_t r = run.begin; r < run.end; r++) hidden_row(pass, r);
+  hr_end_step(pass, thread);
   if (!request->pooled) return;
-  hr_team_barrier(pass->team, thread);
   pool_first_row(pass, thread, threads);
   if (request->scores)
     project_row(pass, thread, threads, &model->classifier, request->pooled, request->scores);
+}
+
+/* Scale and cap. */
+static void bend_logits(const hr_pass *pass, float *logits, size_t n) {
+  const hr_description *d = &pass->model->description;
+  if (d->logit_scale != 1.0f) pass->kernels->scale(logits, d->logit_scale, n);
+  if (d->logit_cap == 0.0f) return;
+  pass->kernels->divide(logits, d->logit_cap, n);
+  pass->kernels->tanh(logits, logits, n);
+  pass->kernels->scale(logits, d->logit_cap, n);
 }
 
 void hr_head(hr_pass *pass, unsigned thread, unsigned threads) {
@@ -69,14 +85,8 @@ void hr_head(hr_pass *pass, unsigned thread, unsigned threads) {
   hr_show(pass, thread, "final_norm", d->layers, input.x, rows, d->width, input.x_stride);
 
   if (d->logit_scale == 1.0f && d->logit_cap == 0.0f) return;
-  hr_team_barrier(pass->team, thread);
-  hr_range share = hr_share(rows * d->vocab, thread, threads);
-  float *logits = request->logits + share.begin;
-  size_t n = share.end - share.begin;
-  if (d->logit_scale != 1.0f) pass->kernels->scale(logits, d->logit_scale, n);
-  if (d->logit_cap != 0.0f) {
-    pass->kernels->divide(logits, d->logit_cap, n);
-    pass->kernels->tanh(logits, logits, n);
-    pass->kernels->scale(logits, d->logit_cap, n);
-  }
+  hr_end_step(pass, thread);
+  hr_step step = hr_begin_step(pass, thread, threads, rows * d->vocab, 2 * sizeof(float));
+  for (hr_range run; hr_next_run(&step, &run);)
+    bend_logits(pass, request->logits + run.begin, run.end - run.begin);
 }

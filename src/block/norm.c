@@ -22,18 +22,20 @@ float *hr_residual_target(const hr_pass *pass, bool *add) {
 void hr_residual(hr_pass *pass, unsigned thread, unsigned threads, const hr_norm_weights *post) {
   const hr_description *d = &pass->model->description;
   hr_workspace *ws = pass->ws;
-  hr_team_barrier(pass->team, thread);
+  hr_end_step(pass, thread);
   if (d->norm_place == HR_NORM_BEFORE) return;
 
-  hr_range rows = hr_share(pass->request->rows, thread, threads);
-  for (size_t r = rows.begin; r < rows.end; r++) {
-    float *x = ws->x + r * ws->x_stride, *sub = ws->sub + r * ws->x_stride;
-    if (d->norm_place == HR_NORM_AFTER) {
-      hr_norm_row(pass, post, x, d->width, x);
-    } else {
-      if (post->gain) hr_norm_row(pass, post, sub, d->width, sub);
-      pass->kernels->add(x, sub, d->width);
+  hr_step step =
+      hr_begin_step(pass, thread, threads, pass->request->rows, d->width * 3 * sizeof(float));
+  for (hr_range run; hr_next_run(&step, &run);)
+    for (size_t r = run.begin; r < run.end; r++) {
+      float *x = ws->x + r * ws->x_stride, *sub = ws->sub + r * ws->x_stride;
+      if (d->norm_place == HR_NORM_AFTER) {
+        hr_norm_row(pass, post, x, d->width, x);
+      } else {
+        if (post->gain) hr_norm_row(pass, post, sub, d->width, sub);
+        pass->kernels->add(x, sub, d->width);
+      }
     }
-  }
-  hr_team_barrier(pass->team, thread);
+  hr_end_step(pass, thread);
 }

@@ -6,6 +6,7 @@
 #define HR_BLOCK_PASS_H
 
 #include "block/forward.h"
+#include "sched/tiles.h"
 
 enum { HR_QUERIES = 32 }; /* queries that one thread attends with together */
 
@@ -13,6 +14,7 @@ enum { HR_QUERIES = 32 }; /* queries that one thread attends with together */
 typedef struct hr_private {
   float *row;      /* one normed row */
   void *quantized; /* the same, quantized */
+  uint32_t step;   /* number of the step that it is in; the same for all */
   hr_query *query; /* [HR_QUERIES or heads per kv head, the larger] */
   float *max, *sum, *out;                   /* running results of those queries */
   float *block_max, *block_sum, *block_out; /* results of one block of keys */
@@ -39,6 +41,7 @@ struct hr_workspace {
   float *part_max, *part_sum, *part_out; /* one row, [heads][blocks of keys] */
   size_t x_stride, heads_stride, kv_stride, ffn_stride, quantized_stride, out_stride;
   hr_private *private;
+  hr_tiles tiles; /* of the step that is being done */
   hr_tap_fn *tap;
   void *tap_arg;
 };
@@ -50,6 +53,7 @@ typedef struct hr_pass {
   hr_team *team;
   hr_kv_cache *cache;
   const hr_request *request;
+  const uint32_t *shares; /* of the threads, see hr_tiles_step */
 } hr_pass;
 
 typedef struct hr_range {
@@ -61,16 +65,39 @@ static inline uint32_t hr_layer_index(const hr_pass *pass, const hr_layer *layer
   return (uint32_t)(layer - pass->model->layer);
 }
 
-/* The part of total that a thread takes: contiguous, sizes differ by at most 1. */
-static inline hr_range hr_share(size_t total, unsigned thread, unsigned threads) {
-  size_t each = total / threads, more = total % threads;
-  size_t begin = thread * each + (thread < more ? thread : more);
-  return (hr_range){begin, begin + each + (thread < more)};
-}
-
 static inline size_t hr_min_size(size_t a, size_t b) {
   return a < b ? a : b;
 }
+
+/* The work between two barriers: count units, handed out to the threads in runs.
+ *
+ *     hr_step step = hr_begin_step(pass, thread, threads, count, bytes);
+ *     for (hr_range run; hr_next_run(&step, &run);) ...
+ *     hr_end_step(pass, thread);
+ *
+ * Every thread of the pass takes part in every step, and none begins a step
+ * before all have ended the one before. */
+typedef struct hr_step {
+  hr_tiles_step tiles;
+  size_t count;
+  size_t unit; /* units that make a tile */
+} hr_step;
+
+/* bytes: what a unit reads and writes, about, or what would take as long; where
+ * all of a thread's part takes less than a microsecond or two, a look at what is
+ * left to the others would cost more than it could bring. */
+hr_step hr_begin_step(hr_pass *pass, unsigned thread, unsigned threads, size_t count,
+                      size_t bytes);
+
+static inline bool hr_next_run(hr_step *step, hr_range *run) {
+  hr_tiles_run tiles;
+  if (!hr_tiles_next(&step->tiles, &tiles)) return false;
+  *run = (hr_range){tiles.begin * step->unit, hr_min_size(tiles.end * step->unit, step->count)};
+  return true;
+}
+
+/* Waits for the other threads; what they wrote is there then. */
+void hr_end_step(hr_pass *pass, unsigned thread);
 
 /* Rows that go into a product, in the forms its matrices need. */
 typedef struct hr_input {
@@ -96,14 +123,29 @@ typedef struct hr_projection {
   size_t y_stride; /* floats */
 } hr_projection;
 
-/* The part of a product that a thread computes. Panels are shared out; where
- * there are fewer than threads, rows too. */
-typedef struct hr_cut {
+/* A part of a product: panels of its outputs, rows of its input. */
+typedef struct hr_tile {
   hr_range panels, rows;
-} hr_cut;
-hr_cut hr_cut_product(size_t panels, size_t rows, unsigned thread, unsigned threads);
+} hr_tile;
 
-/* Runs this thread's share of the outputs of all projections. No barrier. */
+/* A step whose units are tiles of a product: columns of a few panels, cut into
+ * bands of rows where there are few of them for so many threads. */
+typedef struct hr_product_step {
+  hr_step step;
+  hr_range run; /* units that were handed out and are still to do */
+  size_t panels, wide; /* in all, and of a column */
+  size_t rows, bands;
+} hr_product_step;
+
+/* A step over the outputs of all projections side by side, or of one of several
+ * alike: `times` of them are computed for each tile. */
+hr_product_step hr_begin_product(hr_pass *pass, unsigned thread, unsigned threads, size_t rows,
+                                 const hr_projection *projection, size_t count, size_t times);
+bool hr_next_tile(hr_product_step *step, hr_tile *tile);
+/* Computes a tile; panels are counted through all projections. */
+void hr_multiply(const hr_pass *pass, const hr_input *input, const hr_projection *projection,
+                 size_t count, hr_tile tile, bool add);
+/* All three together: this thread's part of the outputs of all projections. */
 void hr_project(hr_pass *pass, unsigned thread, unsigned threads, const hr_input *input,
                 const hr_projection *projection, size_t count, bool add);
 

@@ -9,6 +9,13 @@ static bool any_quantized(const hr_matrix *const *matrices, size_t count) {
   return false;
 }
 
+/* norm or quantized may be NULL: not wanted. */
+static void prepare_row(const hr_pass *pass, const hr_norm_weights *norm, const float *x, size_t k,
+                        float *normed, void *quantized) {
+  if (norm) hr_norm_row(pass, norm, x, k, normed);
+  if (quantized) pass->kernels->quantize(norm ? normed : x, k, quantized);
+}
+
 hr_input hr_prepare(hr_pass *pass, unsigned thread, unsigned threads, const hr_norm_weights *norm,
                     const float *x, size_t stride, size_t rows, size_t k,
                     const hr_matrix *const *matrices, size_t count) {
@@ -23,18 +30,18 @@ hr_input hr_prepare(hr_pass *pass, unsigned thread, unsigned threads, const hr_n
   }
   if (quantized) input.quantized = alone ? own->quantized : ws->quantized;
 
-  size_t row_bytes = hr_q8_row_bytes(k);
-  hr_range share = alone ? (hr_range){0, 1} : hr_share(rows, thread, threads);
-  for (size_t r = share.begin; r < share.end; r++) {
-    const float *from = x + r * stride;
-    if (normed) {
-      float *to = (float *)input.x + r * input.x_stride;
-      hr_norm_row(pass, norm, from, k, to);
-      from = to;
-    }
-    if (quantized) pass->kernels->quantize(from, k, (char *)input.quantized + r * row_bytes);
+  if (!normed && !quantized) return input;
+  if (alone) {
+    prepare_row(pass, normed ? norm : NULL, x, k, own->row, quantized ? own->quantized : NULL);
+    return input;
   }
-  if (!alone && (normed || quantized)) hr_team_barrier(pass->team, thread);
+  size_t row_bytes = hr_q8_row_bytes(k);
+  hr_step step = hr_begin_step(pass, thread, threads, rows, k * 2 * sizeof(float));
+  for (hr_range run; hr_next_run(&step, &run);)
+    for (size_t r = run.begin; r < run.end; r++)
+      prepare_row(pass, normed ? norm : NULL, x + r * stride, k, ws->normed + r * ws->x_stride,
+                  quantized ? ws->quantized + r * row_bytes : NULL);
+  hr_end_step(pass, thread);
   return input;
 }
 
@@ -66,25 +73,71 @@ static size_t panels_of(const hr_matrix *m) {
   return ((size_t)m->n + HR_PANEL_ROWS - 1) / HR_PANEL_ROWS;
 }
 
-hr_cut hr_cut_product(size_t panels, size_t rows, unsigned thread, unsigned threads) {
-  unsigned parts = 1; /* of the rows; part p belongs to threads p, p + parts, ... */
-  if (panels < threads) parts = (unsigned)hr_min_size(rows, (threads + panels - 1) / panels);
-  unsigned part = thread % parts, sharing = (threads - part + parts - 1) / parts;
-  return (hr_cut){.panels = hr_share(panels, thread / parts, sharing),
-                  .rows = hr_share(rows, part, parts)};
+static size_t divide_up(size_t a, size_t b) {
+  return (a + b - 1) / b;
+}
+
+/* One row: a column is as short as pays for a call, 16 KiB of weights. Many: two
+ * panels, which the kernels take side by side. Fewer columns than eight a thread
+ * leave no fine tail, so rows are cut too, but no call gets fewer than 32. */
+static void cut_product(hr_product_step *s, size_t panel_bytes, unsigned threads) {
+  enum { CALL_BYTES = 16 << 10, PAIR = 2, TAIL = 8, FEW_ROWS = 32 };
+  s->wide = s->rows == 1 ? CALL_BYTES / panel_bytes : PAIR;
+  s->wide = hr_min_size(s->wide, s->panels / (threads * TAIL));
+  if (s->wide == 0) s->wide = 1;
+  size_t columns = divide_up(s->panels, s->wide);
+  s->bands = columns ? hr_min_size(divide_up(threads * TAIL, columns), s->rows / FEW_ROWS) : 1;
+  if (threads == 1 || s->bands == 0) s->bands = 1;
+}
+
+hr_product_step hr_begin_product(hr_pass *pass, unsigned thread, unsigned threads, size_t rows,
+                                 const hr_projection *projection, size_t count, size_t times) {
+  enum { MACS_OF_A_BYTE = 8 }; /* about as many take as long as reading one */
+  hr_product_step s = {.rows = rows};
+  size_t bytes = 1, k = 0;
+  for (size_t i = 0; i < count; i++) {
+    const hr_matrix *m = projection[i].matrix;
+    size_t panel = hr_panel_bytes(m->type, m->k);
+    if (panel > bytes) bytes = panel;
+    k = m->k;
+    s.panels += panels_of(m);
+  }
+  cut_product(&s, bytes, threads);
+  bytes += rows * k * HR_PANEL_ROWS / MACS_OF_A_BYTE;
+  s.step = hr_begin_step(pass, thread, threads, divide_up(s.panels, s.wide) * s.bands,
+                         bytes * s.wide / s.bands * times);
+  return s;
+}
+
+bool hr_next_tile(hr_product_step *s, hr_tile *tile) {
+  if (s->run.begin == s->run.end && !hr_next_run(&s->step, &s->run)) return false;
+  size_t column = s->run.begin / s->bands, band = s->run.begin % s->bands;
+  size_t end = s->bands == 1 ? s->run.end : s->run.begin + 1;
+  *tile = (hr_tile){
+      .panels = {column * s->wide, hr_min_size((column + end - s->run.begin) * s->wide, s->panels)},
+      .rows = {s->rows * band / s->bands, s->rows * (band + 1) / s->bands},
+  };
+  s->run.begin = end;
+  return true;
+}
+
+void hr_multiply(const hr_pass *pass, const hr_input *input, const hr_projection *projection,
+                 size_t count, hr_tile tile, bool add) {
+  size_t before = 0;
+  for (size_t i = 0; i < count; i++) {
+    size_t n = panels_of(projection[i].matrix);
+    size_t begin = tile.panels.begin > before ? tile.panels.begin - before : 0;
+    size_t end = tile.panels.end > before ? hr_min_size(tile.panels.end - before, n) : 0;
+    if (begin < end)
+      project_part(pass, input, &projection[i], (hr_range){begin, end}, tile.rows, add);
+    before += n;
+  }
 }
 
 void hr_project(hr_pass *pass, unsigned thread, unsigned threads, const hr_input *input,
                 const hr_projection *projection, size_t count, bool add) {
-  size_t panels = 0, before = 0;
-  for (size_t i = 0; i < count; i++) panels += panels_of(projection[i].matrix);
-  hr_cut cut = hr_cut_product(panels, input->rows, thread, threads);
-  for (size_t i = 0; i < count; i++) {
-    size_t n = panels_of(projection[i].matrix);
-    size_t begin = cut.panels.begin > before ? cut.panels.begin - before : 0;
-    size_t end = cut.panels.end > before ? hr_min_size(cut.panels.end - before, n) : 0;
-    if (begin < end && cut.rows.begin < cut.rows.end)
-      project_part(pass, input, &projection[i], (hr_range){begin, end}, cut.rows, add);
-    before += n;
-  }
+  hr_product_step step =
+      hr_begin_product(pass, thread, threads, input->rows, projection, count, 1);
+  for (hr_tile tile; hr_next_tile(&step, &tile);)
+    hr_multiply(pass, input, projection, count, tile, add);
 }

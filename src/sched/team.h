@@ -35,7 +35,7 @@ const char *hr_team_warning(const hr_team *team);
  * thread may call it, one at a time. An error in a forked child. */
 hr_status hr_team_run(hr_team *team, unsigned threads, hr_team_fn *fn, void *arg, hr_error *err);
 
-/* The threads' shares of the work in a pass of that many, as hr_tiles_reset wants
+/* The threads' shares of the work in a pass of that many, as hr_tiles_step wants
  * them: running sums of their cores' speeds, one more than threads, the first 0.
  * NULL when all are alike. */
 const uint32_t *hr_team_shares(const hr_team *team, unsigned threads);
