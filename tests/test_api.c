@@ -63,12 +63,56 @@ Test(api, a_missing_file_is_a_sentence) {
   cr_expect_null(hr_model_open("/no/such/file.gguf", NULL, NULL));
 }
 
-Test(api, options_of_another_size_are_refused) {
+/* What a program has that was built with another header. */
+typedef struct grown_options {
+  hr_session_options known;
+  char more[24];
+} grown_options;
+
+Test(api, options_of_an_older_header_are_taken) {
+  hr_model *model = open_model();
+  hr_error err;
+  /* Its struct ends after the repeat penalty; what lies behind is not the library's to touch. */
+  size_t old = offsetof(hr_sampler_options, repeat_last);
+  char memory[sizeof(hr_sampler_options)];
+  memset(memory, 0x5a, sizeof memory);
+  hr_sampler_options *options = (void *)memory;
+  hr_sampler_options_fill(options, old);
+  cr_expect_eq(options->size, old);
+  cr_expect_float_eq(options->temperature, 0.8f, 0);
+  for (size_t i = old; i < sizeof memory; i++) cr_expect_eq(memory[i], 0x5a, "byte %zu", i);
+  options->temperature = 0;
+  hr_sampler *sampler = hr_sampler_create(model, options, &err);
+  cr_expect_not_null(sampler, "%s", err.message);
+  hr_sampler_free(sampler);
+  hr_model_free(model);
+}
+
+Test(api, options_of_a_newer_header_are_taken_when_they_ask_for_nothing_new) {
+  hr_model *model = open_model();
+  hr_error err;
+  grown_options options;
+  memset(&options, 0x5a, sizeof options);
+  hr_session_options_fill(&options.known, sizeof options);
+  cr_expect_eq(options.known.size, sizeof options);
+  options.known.context = 17;
+  hr_session *session = hr_session_create(model, &options.known, &err);
+  cr_assert_not_null(session, "%s", err.message);
+  cr_expect_eq(hr_session_context(session), 17);
+  hr_session_free(session);
+  options.more[5] = 1;
+  cr_expect_null(hr_session_create(model, &options.known, &err));
+  cr_expect_eq(err.status, HR_ERROR_USAGE);
+  cr_expect_not_null(strstr(err.message, "session options"), "%s", err.message);
+  hr_model_free(model);
+}
+
+Test(api, options_without_a_size_are_refused) {
   hr_error err;
   hr_model_options m;
   hr_model_options_init(&m);
   cr_expect_eq(m.size, sizeof m);
-  m.size--;
+  m.size = sizeof m.size - 1;
   cr_expect_null(hr_model_open(MODEL, &m, &err));
   cr_expect_eq(err.status, HR_ERROR_USAGE);
 
@@ -81,11 +125,10 @@ Test(api, options_of_another_size_are_refused) {
   cr_expect_eq(err.status, HR_ERROR_USAGE);
 
   hr_sampler_options o;
-  hr_sampler_options_init(&o);
-  cr_expect_eq(o.size, sizeof o);
-  o.size++;
+  memset(&o, 0xff, sizeof o); /* a struct on the stack that nobody filled */
   cr_expect_null(hr_sampler_create(model, &o, &err));
   cr_expect_eq(err.status, HR_ERROR_USAGE);
+  cr_expect_not_null(strstr(err.message, "hr_sampler_options_init"), "%s", err.message);
   hr_model_free(model);
 }
 

@@ -17,6 +17,10 @@
  * variable. Every function that can fail takes an hr_error, which may be NULL,
  * and fills it on failure only. Other pointers may be NULL only where their
  * comment says so.
+ *
+ * Options may get new members at their end. A program built with an older header
+ * goes on to work; one built with a newer header does too, as long as it leaves
+ * what this library does not know at zero.
  */
 #ifndef HEADROW_HEADROW_H
 #define HEADROW_HEADROW_H
@@ -86,8 +90,13 @@ typedef struct hr_model_options {
   void *progress_data;
 } hr_model_options;
 
-/* Fills in the defaults and the size field. */
-HR_API void hr_model_options_init(hr_model_options *options);
+/* Fills in the defaults, in as many bytes as the program that calls it knows, and
+ * the size field. */
+HR_API void hr_model_options_fill(hr_model_options *options, size_t size);
+/* The same for all of them. */
+static inline void hr_model_options_init(hr_model_options *options) {
+  hr_model_options_fill(options, sizeof *options);
+}
 
 /* Opens a GGUF file, a .safetensors file with config.json beside it, or a
  * folder that holds both. options may be NULL. The caller owns the result and
@@ -176,7 +185,10 @@ typedef struct hr_session_options {
   void *progress_data;
 } hr_session_options;
 
-HR_API void hr_session_options_init(hr_session_options *options);
+HR_API void hr_session_options_fill(hr_session_options *options, size_t size);
+static inline void hr_session_options_init(hr_session_options *options) {
+  hr_session_options_fill(options, sizeof *options);
+}
 
 /* The model must outlive the session. The caller owns the result. */
 HR_API hr_session *hr_session_create(const hr_model *model, const hr_session_options *options,
@@ -231,7 +243,10 @@ typedef struct hr_sampler_options {
   uint64_t seed;         /* the same seed gives the same choices on every machine */
 } hr_sampler_options;
 
-HR_API void hr_sampler_options_init(hr_sampler_options *options);
+HR_API void hr_sampler_options_fill(hr_sampler_options *options, size_t size);
+static inline void hr_sampler_options_init(hr_sampler_options *options) {
+  hr_sampler_options_fill(options, sizeof *options);
+}
 HR_API hr_sampler *hr_sampler_create(const hr_model *model, const hr_sampler_options *options,
                                      hr_error *err);
 HR_API void hr_sampler_free(hr_sampler *sampler);

@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "engine/engine.h"
+#include "engine/options.h"
 #include "kernels/select.h"
 
 #define TRY(call)                         \
@@ -19,8 +20,10 @@ const char *hr_version(void) {
   return VERSION(HR_VERSION_MAJOR, HR_VERSION_MINOR, HR_VERSION_PATCH);
 }
 
-void hr_model_options_init(hr_model_options *options) {
-  *options = (hr_model_options){.size = sizeof *options};
+static const hr_model_options default_options = {.size = sizeof default_options};
+
+void hr_model_options_fill(hr_model_options *options, size_t size) {
+  hr_options_fill(options, size, &default_options, sizeof default_options);
 }
 
 static hr_status select_kernels(hr_model *model, const char *isa, hr_error *err) {
@@ -80,12 +83,6 @@ static hr_status open_source(hr_model *model, const hr_source *source,
 }
 
 static bool valid_options(const hr_model_options *options, hr_error *err) {
-  if (options->size != sizeof *options) {
-    hr_fail(err, HR_ERROR_USAGE,
-            "model options: size is %zu, expected %zu; use hr_model_options_init", options->size,
-            sizeof *options);
-    return false;
-  }
   if ((unsigned)options->weights > HR_WEIGHTS_Q8_0) {
     hr_fail(err, HR_ERROR_USAGE, "model options: weights is %d, expected 0 to %d",
             (int)options->weights, HR_WEIGHTS_Q8_0);
@@ -95,14 +92,13 @@ static bool valid_options(const hr_model_options *options, hr_error *err) {
 }
 
 /* Takes the source over. */
-static hr_model *open_and_close(hr_source *source, const hr_model_options *options, hr_error *err) {
+static hr_model *open_and_close(hr_source *source, const hr_model_options *given, hr_error *err) {
   hr_error ignored;
   if (!err) err = &ignored;
-  hr_model_options defaults;
-  hr_model_options_init(&defaults);
-  if (!options) options = &defaults;
+  hr_model_options options = default_options;
   hr_model *model = NULL;
-  if (source && valid_options(options, err)) {
+  if (source && hr_options_take(&options, sizeof options, given, "model", err) == HR_OK &&
+      valid_options(&options, err)) {
     const char *path = hr_source_path(source);
     model = hr_calloc(1, sizeof *model);
     if (model) model->path = hr_strndup(path, strlen(path));
@@ -110,7 +106,7 @@ static hr_model *open_and_close(hr_source *source, const hr_model_options *optio
       hr_fail_memory(err, "model", sizeof *model);
       hr_model_free(model);
       model = NULL;
-    } else if (open_source(model, source, options, err) != HR_OK) {
+    } else if (open_source(model, source, &options, err) != HR_OK) {
       hr_model_free(model);
       model = NULL;
     }

@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "engine/engine.h"
+#include "engine/options.h"
 
 typedef struct candidate {
   float logit;
@@ -26,14 +27,16 @@ struct hr_sampler {
   uint64_t state[4];     /* xoshiro256**, Blackman and Vigna 2018 */
 };
 
-void hr_sampler_options_init(hr_sampler_options *options) {
-  *options = (hr_sampler_options){.size = sizeof *options,
-                                  .temperature = 0.8f,
-                                  .top_k = 40,
-                                  .top_p = 0.95f,
-                                  .min_p = 0.05f,
-                                  .repeat_penalty = 1.0f,
-                                  .repeat_last = 64};
+static const hr_sampler_options default_options = {.size = sizeof default_options,
+                                                   .temperature = 0.8f,
+                                                   .top_k = 40,
+                                                   .top_p = 0.95f,
+                                                   .min_p = 0.05f,
+                                                   .repeat_penalty = 1.0f,
+                                                   .repeat_last = 64};
+
+void hr_sampler_options_fill(hr_sampler_options *options, size_t size) {
+  hr_options_fill(options, size, &default_options, sizeof default_options);
 }
 
 /* splitmix64 spreads the seed over the state. */
@@ -63,10 +66,6 @@ static double draw(uint64_t s[4]) {
 }
 
 static hr_status check_options(const hr_sampler_options *o, hr_error *err) {
-  if (o->size != sizeof *o)
-    return hr_fail(err, HR_ERROR_USAGE,
-                   "sampler options: size is %zu, expected %zu; use hr_sampler_options_init",
-                   o->size, sizeof *o);
   if (!(o->temperature >= 0.0f) || !isfinite(o->temperature))
     return hr_fail(err, HR_ERROR_USAGE, "temperature is %g, expected 0 or more",
                    (double)o->temperature);
@@ -83,30 +82,30 @@ static hr_status check_options(const hr_sampler_options *o, hr_error *err) {
   return HR_OK;
 }
 
-hr_sampler *hr_sampler_create(const hr_model *model, const hr_sampler_options *options,
+hr_sampler *hr_sampler_create(const hr_model *model, const hr_sampler_options *given,
                               hr_error *err) {
-  hr_sampler_options defaults;
-  hr_sampler_options_init(&defaults);
-  if (!options) options = &defaults;
-  if (check_options(options, err) != HR_OK) return NULL;
+  hr_sampler_options options = default_options;
+  if (hr_options_take(&options, sizeof options, given, "sampler", err) != HR_OK ||
+      check_options(&options, err) != HR_OK)
+    return NULL;
   hr_sampler *s = hr_calloc(1, sizeof *s);
   if (!s) {
     hr_fail_memory(err, "sampler", sizeof *s);
     return NULL;
   }
-  s->options = *options;
+  s->options = options;
   s->kernels = &model->kernels;
   s->vocab = hr_model_vocab_size(model);
   s->candidates = hr_calloc(s->vocab, sizeof *s->candidates);
   s->probability = hr_calloc(s->vocab, sizeof *s->probability);
   s->penalized = hr_calloc(s->vocab, sizeof *s->penalized);
-  s->recent = hr_calloc(options->repeat_last, sizeof *s->recent);
+  s->recent = hr_calloc(options.repeat_last, sizeof *s->recent);
   if (!s->candidates || !s->probability || !s->penalized || !s->recent) {
     hr_fail_memory(err, "sampler", s->vocab * sizeof *s->candidates);
     hr_sampler_free(s);
     return NULL;
   }
-  seed_state(s->state, options->seed);
+  seed_state(s->state, options.seed);
   return s;
 }
 

@@ -5,11 +5,14 @@
 
 #include "base/memory.h"
 #include "engine/engine.h"
+#include "engine/options.h"
 
 enum { DEFAULT_CONTEXT = 4096, DEFAULT_CHUNK = 512 };
 
-void hr_session_options_init(hr_session_options *options) {
-  *options = (hr_session_options){.size = sizeof *options};
+static const hr_session_options default_options = {.size = sizeof default_options};
+
+void hr_session_options_fill(hr_session_options *options, size_t size) {
+  hr_options_fill(options, size, &default_options, sizeof default_options);
 }
 
 /* Positions that there can be, or 0 for no limit but memory. */
@@ -20,10 +23,6 @@ static size_t most_positions(const hr_transformer *t) {
 
 static hr_status check_options(const hr_model *model, const hr_session_options *o, hr_error *err) {
   const hr_transformer *t = &model->loaded.transformer;
-  if (o->size != sizeof *o)
-    return hr_fail(err, HR_ERROR_USAGE,
-                   "session options: size is %zu, expected %zu; use hr_session_options_init",
-                   o->size, sizeof *o);
   if (!model->has_weights)
     return hr_fail(err, HR_ERROR_USAGE, "%s: was opened for its vocabulary only", model->path);
   if ((unsigned)o->cache > HR_CACHE_F32)
@@ -72,21 +71,21 @@ static hr_status set_up(hr_session *s, const hr_session_options *o, hr_error *er
   return hr_kv_cache_init(&s->cache, d, s->context, half, err);
 }
 
-hr_session *hr_session_create(const hr_model *model, const hr_session_options *options,
+hr_session *hr_session_create(const hr_model *model, const hr_session_options *given,
                               hr_error *err) {
   hr_error ignored;
   if (!err) err = &ignored;
-  hr_session_options defaults;
-  hr_session_options_init(&defaults);
-  if (!options) options = &defaults;
-  if (check_options(model, options, err) != HR_OK) return NULL;
+  hr_session_options options = default_options;
+  if (hr_options_take(&options, sizeof options, given, "session", err) != HR_OK ||
+      check_options(model, &options, err) != HR_OK)
+    return NULL;
   hr_session *session = hr_calloc(1, sizeof *session);
   if (!session) {
     hr_fail_memory(err, "session", sizeof *session);
     return NULL;
   }
   session->model = model;
-  if (set_up(session, options, err) != HR_OK) {
+  if (set_up(session, &options, err) != HR_OK) {
     hr_session_free(session);
     return NULL;
   }
