@@ -93,6 +93,11 @@ bool hr_quantize_block_best(const float *x, const float *weight, hr_scale_search
 
 /* --- Panels ----------------------------------------------------------------- */
 
+/* The output of the tensor that is row i. */
+static size_t output_of(const hr_panel_source *from, size_t i) {
+  return from->first_row + (from->run ? i / from->run * from->step + i % from->run : i);
+}
+
 /* Where a row of a matrix that is not transposed begins. */
 static const void *row_of(const hr_panel_source *from, size_t row) {
   const hr_format_info *format = hr_format_get(from->format);
@@ -164,8 +169,9 @@ bool hr_pack_panel(const hr_kernels *kernels, const hr_panel_source *from, size_
                    size_t k, hr_panel_type type, void *scratch, void *panel, size_t *bad_row) {
   hr_pack_fn *pack = hr_kernels_pack(kernels, type);
   const hr_format_info *format = hr_format_get(from->format);
-  size_t first = from->first_row + row;
-  if (same_form(from->format, type) && !from->transposed) {
+  size_t first = output_of(from, row);
+  bool together = output_of(from, row + rows - 1) == first + rows - 1;
+  if (same_form(from->format, type) && !from->transposed && together) {
     size_t stride = from->columns / format->block_elements * format->block_bytes;
     pack(row_of(from, first), stride, rows, k, panel);
     return true;
@@ -175,13 +181,14 @@ bool hr_pack_panel(const hr_kernels *kernels, const hr_panel_source *from, size_
   char *formed = (char *)scratch + stride;
   for (size_t r = 0; r < rows; r++) {
     void *row_out = formed + r * stride;
+    size_t output = output_of(from, row + r);
     if (type == HR_PANEL_Q8 && format->to_q8) {
-      format->to_q8(row_of(from, first + r), row_out, k);
+      format->to_q8(row_of(from, output), row_out, k);
       continue;
     }
-    widen_row(from, first + r, k, wide);
+    widen_row(from, output, k, wide);
     if (!reform_row(from->format, wide, k, type, row_out)) {
-      *bad_row = first + r;
+      *bad_row = output;
       return false;
     }
   }

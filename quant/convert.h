@@ -12,6 +12,7 @@ typedef struct hr_panel_source {
   const void *data;
   size_t columns;   /* of the tensor as stored */
   size_t first_row; /* output that counts as row 0 */
+  size_t run, step; /* rows lie in runs of so many, one every step outputs; 0: one after another */
   bool transposed;  /* stored [inputs][outputs]; float formats only */
 } hr_panel_source;
 

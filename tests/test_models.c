@@ -1003,7 +1003,10 @@ static json_t *config_of(const char *data, const char *family) {
 Test(trained, tiny_checkpoints_of_families) {
   const char *data = data_folder();
   if (!data) return;
-  static const char *const families[] = {"llama", "gpt2", "distilgpt2", "cerebras_gpt", "smollm2"};
+  static const char *const families[] = {
+      "llama", "smollm2",   "mistral", "qwen2", "qwen3",   "gemma",        "gemma2",
+      "phi",   "phi3",      "gpt2",    "bloom", "gptneox", "cerebras_gpt", "gptj",
+      "opt",   "falcon_mq", "distilgpt2"};
   for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
     json_t *config = config_of(data, families[i]);
     path weights = path_of("%s/fixtures/tiny_%s.safetensors", data, families[i]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * The architecture table: what each family of models is made of, and what its
- * tensors are called. */
+ * tensors are called. How to add a row: docs/architectures.md. */
 #ifndef HR_MODEL_ARCHITECTURE_H
 #define HR_MODEL_ARCHITECTURE_H
 
@@ -14,14 +14,17 @@ typedef enum hr_tensor_slot {
   HR_TENSOR_POSITIONS,
   HR_TENSOR_TYPES,
   HR_TENSOR_ROPE_FACTORS,
+  HR_TENSOR_ROPE_LONG_FACTORS,
   HR_TENSOR_EMBEDDING_NORM,
   HR_TENSOR_FINAL_NORM,
   HR_TENSOR_HEAD,
+  HR_TENSOR_POOLER,
+  HR_TENSOR_CLASSIFIER,
   HR_TENSOR_ATTENTION_NORM, /* from here on, one a layer */
   HR_TENSOR_QUERY,
   HR_TENSOR_KEY,
   HR_TENSOR_VALUE,
-  HR_TENSOR_QKV,            /* the three in one, queries first */
+  HR_TENSOR_QKV,            /* the three in one, queries first; or group by group */
   HR_TENSOR_QUERY_NORM,
   HR_TENSOR_KEY_NORM,
   HR_TENSOR_OUTPUT,
@@ -29,26 +32,47 @@ typedef enum hr_tensor_slot {
   HR_TENSOR_FFN_NORM,
   HR_TENSOR_GATE,
   HR_TENSOR_UP,
+  HR_TENSOR_GATE_UP,        /* the two in one, gate first */
   HR_TENSOR_DOWN,
   HR_TENSOR_FFN_POST_NORM,
   HR_TENSOR_SLOTS
 } hr_tensor_slot;
 
-/* Names by slot; NULL: files of this kind never have it. */
+/* Names by slot; NULL: files of this kind never have it. '|' separates
+ * alternatives, the first that is there counts. */
 typedef struct hr_tensor_names {
   const char *name[HR_TENSOR_SLOTS];
-  const char *prefix; /* may stand before every name but the head's, or be missing */
-  bool transposed;    /* matrices of the layers are stored [inputs][outputs] */
+  const char *prefix;  /* may stand before every name but the head's, or be missing */
+  const char *ignored; /* beginnings of tensors for tasks that we don't do, such as filling masks */
+  bool transposed;     /* matrices of the layers are stored [inputs][outputs] */
 } hr_tensor_names;
+
+/* What is particular about a family's files. */
+enum {
+  HR_SPELLED_OUT = 1,          /* they name position, norm place and activation themselves */
+  HR_GGUF_PAIRS = 2,           /* GGUF holds the rows of q and k reordered, so that RoPE turns pairs */
+  HR_HF_GAIN_PLUS_ONE = 4,     /* safetensors hold the norms' gain - 1 */
+  HR_HF_GROUPED_QKV = 8,       /* fused q, k, v: for each key/value head its queries, key, value */
+  HR_HF_GELU_IS_TANH = 16,     /* config.json says gelu and means the tanh form */
+  HR_HF_WINDOW_IF_ASKED = 32,  /* the window counts only with use_sliding_window */
+  HR_HF_POSITION_OFFSET = 64,  /* position tables begin behind the padding token's row */
+  HR_HF_FALCON_HEADS = 128,    /* multi_query and new_decoder_architecture say how many k/v heads */
+  HR_EMBEDDING_SCALED = 256,   /* by the root of the width */
+  HR_PARALLEL_BY_KEY = 512,    /* use_parallel_residual or parallel_attn */
+  HR_PARALLEL_BY_TENSOR = 1024 /* parallel when the layers have no norm of the feed-forward */
+};
 
 /* A row of the table. */
 typedef struct hr_architecture {
-  const char *gguf; /* general.architecture; NULL: not in this form */
-  const char *hf;   /* model_type of config.json; NULL: not in this form */
-  hr_description block;          /* the variants; sizes come from the file */
-  hr_rope_pairing hf_pairing;    /* RoPE pairs in the safetensors form */
-  double hf_eps; /* of the norms, where config.json leaves it to the library's default */
-  bool spelled_out;              /* the file names position, norm place and activation itself */
+  const char *gguf;  /* general.architecture; NULL: not in this form */
+  const char *hf[3]; /* model_type of config.json; none: not in this form */
+  const char *hf_key, *hf_word; /* and this key of config.json must have this value */
+  hr_description block;         /* the variants; sizes come from the file */
+  unsigned particulars;         /* of the enum above */
+  double hf_eps;         /* of the norms, where config.json leaves it to the library's default */
+  double hf_rope_part;   /* share of a head's columns that turn, likewise; 0: all */
+  uint32_t hf_context;   /* positions, likewise; 0: config.json must tell */
+  uint32_t deep_layers;  /* of the sibling whose scores are scaled by width / heads in GGUF; 0: none */
   const hr_tensor_names *gguf_names, *hf_names;
 } hr_architecture;
 

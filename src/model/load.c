@@ -17,11 +17,23 @@
     if (status_ != HR_OK) return status_; \
   } while (0)
 
+/* Some of a tensor's outputs: count of total, from the first on; in runs of so
+ * many, one every step outputs, where run is not 0. */
+typedef struct outputs {
+  size_t first, count, total, run, step;
+} outputs;
+
+static outputs all_of(size_t count) {
+  return (outputs){.count = count, .total = count};
+}
+
 /* One thing to put into the block: a matrix or a row of floats. */
 typedef struct item {
   const hr_tensor *tensor;
-  size_t first_row;        /* of the tensor's outputs */
+  const float *numbers;    /* without a tensor: floats that the plan owns */
+  outputs outputs;
   bool transposed;
+  bool plus_one;           /* floats are one less in the file */
   hr_matrix *matrix;       /* NULL: floats */
   const float **floats;
   size_t count;            /* floats */
@@ -39,6 +51,7 @@ typedef struct plan {
   size_t count, capacity;
   size_t bytes;
   size_t kept_f16; /* matrices that could not be int8 */
+  bool spare_head; /* a head of its own in the file, but config.json says tied */
   char refused[128]; /* a wanted tensor that is there, in a type that can't be read */
 } plan;
 
@@ -51,24 +64,60 @@ static const hr_tensor *look_up(plan *p, const char *name) {
   return t;
 }
 
-/* "blk.3.attn_q" + ".weight", with the optional prefix tried first. */
+/* The next of the alternatives in a list separated by '|'; false at its end. */
+static bool next_word(const char **list, const char **word, size_t *length) {
+  if (!*list || !**list) return false;
+  *word = *list;
+  *length = strcspn(*list, "|");
+  *list += *length + ((*list)[*length] == '|');
+  return true;
+}
+
+/* prefix + "blk.%u.attn_q" with the layer's number in it + suffix. */
+static void spell(const char *prefix, size_t prefix_length, const char *pattern, size_t length,
+                  uint32_t layer, const char *suffix, char *name, size_t capacity) {
+  const char *hole = memmem(pattern, length, "%u", 2);
+  size_t head = hole ? (size_t)(hole - pattern) : length;
+  char number[16] = "";
+  if (hole) snprintf(number, sizeof number, "%u", layer);
+  snprintf(name, capacity, "%.*s%.*s%s%.*s%s", (int)prefix_length, prefix, (int)head, pattern,
+           number, hole ? (int)(length - head - 2) : 0, hole ? hole + 2 : "", suffix);
+}
+
+/* The first of the slot's names that is there, each with the optional prefixes
+ * tried first. name is then what was found, or the first that was looked for. */
 static const hr_tensor *find(plan *p, hr_tensor_slot slot, uint32_t layer, const char *suffix,
                              char *name, size_t capacity) {
-  const char *pattern = p->names->name[slot];
-  if (!pattern) return NULL;
-  char stem[96];
-  const char *hole = strstr(pattern, "%u");
-  if (hole)
-    snprintf(stem, sizeof stem, "%.*s%u%s", (int)(hole - pattern), pattern, layer, hole + 2);
-  else
-    snprintf(stem, sizeof stem, "%s", pattern);
-  if (p->names->prefix) {
-    snprintf(name, capacity, "%s%s%s", p->names->prefix, stem, suffix);
-    const hr_tensor *t = look_up(p, name);
+  const char *names = p->names->name[slot], *pattern, *prefix;
+  size_t length, prefix_length;
+  name[0] = '\0';
+  while (next_word(&names, &pattern, &length)) {
+    const char *prefixes = p->names->prefix;
+    const hr_tensor *t = NULL;
+    while (!t && next_word(&prefixes, &prefix, &prefix_length)) {
+      spell(prefix, prefix_length, pattern, length, layer, suffix, name, capacity);
+      t = look_up(p, name);
+    }
     if (t) return t;
+    spell("", 0, pattern, length, layer, suffix, name, capacity);
+    if ((t = look_up(p, name))) return t;
   }
-  snprintf(name, capacity, "%s%s", stem, suffix);
-  return look_up(p, name);
+  names = p->names->name[slot];
+  if (next_word(&names, &pattern, &length))
+    spell("", 0, pattern, length, layer, suffix, name, capacity);
+  return NULL;
+}
+
+/* Old files call a norm's gain gamma and its shift beta. */
+static const hr_tensor *find_norm_part(plan *p, hr_tensor_slot slot, uint32_t layer,
+                                       const char *suffix, const char *old_suffix, char *name,
+                                       size_t capacity) {
+  const hr_tensor *t = find(p, slot, layer, suffix, name, capacity);
+  if (t) return t;
+  char old[128];
+  t = find(p, slot, layer, old_suffix, old, sizeof old);
+  if (t) snprintf(name, capacity, "%s", old);
+  return t;
 }
 
 /* The sentence for a tensor that is not there, or is of a type that can't be read. */
@@ -109,13 +158,13 @@ static hr_status add_item(plan *p, item it) {
   return HR_OK;
 }
 
-static hr_status add_floats(plan *p, const hr_tensor *t, size_t first, size_t total, size_t count,
+static hr_status add_floats(plan *p, const hr_tensor *t, outputs o, bool plus_one,
                             const float **to) {
   size_t elements = 1;
   for (unsigned i = 0; i < t->dims; i++) elements *= t->dim[i];
-  if (elements != total || t->dim[t->dims - 1] != total) return wrong_shape(p, t, 0, total);
-  return add_item(p, (item){.tensor = t, .first_row = first, .floats = to, .count = count,
-                            .bytes = count * sizeof(float)});
+  if (elements != o.total || t->dim[t->dims - 1] != o.total) return wrong_shape(p, t, 0, o.total);
+  return add_item(p, (item){.tensor = t, .outputs = o, .plus_one = plus_one, .floats = to,
+                            .count = o.count, .bytes = o.count * sizeof(float)});
 }
 
 static size_t dim_of(const hr_tensor *t, unsigned i) {
@@ -140,61 +189,84 @@ static hr_panel_type panel_type_of(plan *p, const hr_tensor *t, size_t k) {
   }
 }
 
-/* Outputs first..first + n of a tensor of total outputs, k inputs each. */
-static hr_status add_matrix(plan *p, const hr_tensor *t, size_t first, size_t total, size_t n,
-                            size_t k, bool transposed, hr_matrix *m) {
-  size_t rows = transposed ? k : total, columns = transposed ? total : k;
+/* Outputs of a tensor, k inputs each. */
+static hr_status add_matrix(plan *p, const hr_tensor *t, outputs o, size_t k, bool transposed,
+                            hr_matrix *m) {
+  size_t rows = transposed ? k : o.total, columns = transposed ? o.total : k;
   if (t->dims != 2 || dim_of(t, 0) != rows || dim_of(t, 1) != columns)
     return wrong_shape(p, t, rows, columns);
   m->type = panel_type_of(p, t, k);
-  m->n = (uint32_t)n;
+  m->n = (uint32_t)o.count;
   m->k = (uint32_t)k;
   if (m->type != HR_PANEL_F32) p->loaded->all_f32 = false;
   size_t bytes;
-  if (!hr_mul_size(hr_round_up(n, HR_PANEL_ROWS) / HR_PANEL_ROWS, hr_panel_bytes(m->type, k),
+  if (!hr_mul_size(hr_round_up(o.count, HR_PANEL_ROWS) / HR_PANEL_ROWS, hr_panel_bytes(m->type, k),
                    &bytes))
     return hr_fail_memory(p->err, t->name, SIZE_MAX);
-  return add_item(p, (item){.tensor = t, .first_row = first, .transposed = transposed, .matrix = m,
+  return add_item(p, (item){.tensor = t, .outputs = o, .transposed = transposed, .matrix = m,
                             .bytes = bytes});
 }
 
 /* --- What a Transformer consists of --------------------------------------- */
 
+static bool is_safetensors(const plan *p) {
+  return hr_source_get_kind(p->source) == HR_SOURCE_SAFETENSORS;
+}
+
 static hr_status plan_norm(plan *p, hr_tensor_slot slot, uint32_t layer, size_t width,
                            bool required, hr_norm_weights *norm) {
   char name[128];
-  const hr_tensor *t = find(p, slot, layer, ".bias", name, sizeof name);
-  if (t) TRY(add_floats(p, t, 0, width, width, &norm->shift));
-  t = find(p, slot, layer, ".weight", name, sizeof name);
-  if (t) return add_floats(p, t, 0, width, width, &norm->gain);
+  bool plus_one = is_safetensors(p) && (p->row->particulars & HR_HF_GAIN_PLUS_ONE);
+  const hr_tensor *t = find_norm_part(p, slot, layer, ".bias", ".beta", name, sizeof name);
+  if (t) TRY(add_floats(p, t, all_of(width), false, &norm->shift));
+  t = find_norm_part(p, slot, layer, ".weight", ".gamma", name, sizeof name);
+  if (t) return add_floats(p, t, all_of(width), plus_one, &norm->gain);
   return required ? no_tensor(p, name) : HR_OK;
 }
 
 /* A whole tensor, or a part of the outputs of a fused one, with its bias. */
-static hr_status plan_part(plan *p, hr_tensor_slot slot, uint32_t layer, size_t first, size_t total,
-                           size_t n, size_t k, hr_matrix *m) {
+static hr_status plan_part(plan *p, hr_tensor_slot slot, uint32_t layer, outputs o, size_t k,
+                           hr_matrix *m) {
   char name[128];
   const hr_tensor *bias = find(p, slot, layer, ".bias", name, sizeof name);
-  if (bias) TRY(add_floats(p, bias, first, total, n, &m->bias));
+  if (bias) TRY(add_floats(p, bias, o, false, &m->bias));
   const hr_tensor *t = find(p, slot, layer, ".weight", name, sizeof name);
   if (!t) return no_tensor(p, name);
   bool transposed = p->names->transposed && slot >= HR_TENSOR_ATTENTION_NORM;
-  return add_matrix(p, t, first, total, n, k, transposed, m);
+  return add_matrix(p, t, o, k, transposed, m);
 }
 
 static hr_status plan_matrix(plan *p, hr_tensor_slot slot, uint32_t layer, size_t n, size_t k,
                              hr_matrix *m) {
-  return plan_part(p, slot, layer, 0, n, n, k, m);
+  return plan_part(p, slot, layer, all_of(n), k, m);
+}
+
+/* Queries, keys and values in one tensor: one after another, or for each
+ * key/value head its queries, its key and its value. */
+static hr_status plan_fused(plan *p, const hr_description *d, uint32_t index, hr_layer *layer) {
+  size_t q = (size_t)d->heads * d->head_width, kv = (size_t)d->kv_heads * d->head_width;
+  outputs query = {.count = q}, key = {.first = q, .count = kv},
+          value = {.first = q + kv, .count = kv};
+  if (is_safetensors(p) && (p->row->particulars & HR_HF_GROUPED_QKV)) {
+    size_t own = q / d->kv_heads, step = own + 2 * (size_t)d->head_width;
+    query.run = own;
+    key.first = own;
+    value.first = own + d->head_width;
+    key.run = value.run = d->head_width;
+    query.step = key.step = value.step = step;
+  }
+  query.total = key.total = value.total = q + 2 * kv;
+  TRY(plan_part(p, HR_TENSOR_QKV, index, query, d->width, &layer->query));
+  TRY(plan_part(p, HR_TENSOR_QKV, index, key, d->width, &layer->key));
+  return plan_part(p, HR_TENSOR_QKV, index, value, d->width, &layer->value);
 }
 
 static hr_status plan_attention(plan *p, const hr_description *d, uint32_t index, hr_layer *layer) {
   size_t q = (size_t)d->heads * d->head_width, kv = (size_t)d->kv_heads * d->head_width;
   char name[128];
-  if (find(p, HR_TENSOR_QKV, index, ".weight", name, sizeof name)) {
-    size_t total = q + 2 * kv;
-    TRY(plan_part(p, HR_TENSOR_QKV, index, 0, total, q, d->width, &layer->query));
-    TRY(plan_part(p, HR_TENSOR_QKV, index, q, total, kv, d->width, &layer->key));
-    TRY(plan_part(p, HR_TENSOR_QKV, index, q + kv, total, kv, d->width, &layer->value));
+  const char *split = p->names->name[HR_TENSOR_QUERY];
+  if (find(p, HR_TENSOR_QKV, index, ".weight", name, sizeof name) || !split) {
+    TRY(plan_fused(p, d, index, layer));
   } else {
     TRY(plan_matrix(p, HR_TENSOR_QUERY, index, q, d->width, &layer->query));
     TRY(plan_matrix(p, HR_TENSOR_KEY, index, kv, d->width, &layer->key));
@@ -203,6 +275,29 @@ static hr_status plan_attention(plan *p, const hr_description *d, uint32_t index
   TRY(plan_norm(p, HR_TENSOR_QUERY_NORM, index, d->head_width, false, &layer->query_norm));
   TRY(plan_norm(p, HR_TENSOR_KEY_NORM, index, d->head_width, false, &layer->key_norm));
   return plan_matrix(p, HR_TENSOR_OUTPUT, index, d->width, q, &layer->output);
+}
+
+/* Gate and up in one tensor, the gate first: where there is no gate by itself and
+ * the fused one has the outputs of both. */
+static bool has_fused_gate(plan *p, const hr_description *d, uint32_t index) {
+  char name[128];
+  if (find(p, HR_TENSOR_GATE, index, ".weight", name, sizeof name)) return false;
+  const hr_tensor *t = find(p, HR_TENSOR_GATE_UP, index, ".weight", name, sizeof name);
+  return t && (dim_of(t, 0) == 2 * (size_t)d->ffn_width || !p->names->name[HR_TENSOR_GATE]);
+}
+
+static hr_status plan_feed_forward(plan *p, const hr_description *d, uint32_t index,
+                                   hr_layer *layer) {
+  size_t n = d->ffn_width;
+  if (d->gated && has_fused_gate(p, d, index)) {
+    outputs gate = {.count = n, .total = 2 * n}, up = {.first = n, .count = n, .total = 2 * n};
+    TRY(plan_part(p, HR_TENSOR_GATE_UP, index, gate, d->width, &layer->gate));
+    TRY(plan_part(p, HR_TENSOR_GATE_UP, index, up, d->width, &layer->up));
+  } else {
+    if (d->gated) TRY(plan_matrix(p, HR_TENSOR_GATE, index, n, d->width, &layer->gate));
+    TRY(plan_matrix(p, HR_TENSOR_UP, index, n, d->width, &layer->up));
+  }
+  return plan_matrix(p, HR_TENSOR_DOWN, index, d->width, n, &layer->down);
 }
 
 static hr_status plan_layer(plan *p, const hr_description *d, uint32_t index, hr_layer *layer) {
@@ -217,9 +312,7 @@ static hr_status plan_layer(plan *p, const hr_description *d, uint32_t index, hr
     TRY(plan_norm(p, HR_TENSOR_FFN_POST_NORM, index, d->width, true, &layer->ffn_post_norm));
   }
   TRY(plan_attention(p, d, index, layer));
-  if (d->gated) TRY(plan_matrix(p, HR_TENSOR_GATE, index, d->ffn_width, d->width, &layer->gate));
-  TRY(plan_matrix(p, HR_TENSOR_UP, index, d->ffn_width, d->width, &layer->up));
-  return plan_matrix(p, HR_TENSOR_DOWN, index, d->width, d->ffn_width, &layer->down);
+  return plan_feed_forward(p, d, index, layer);
 }
 
 static hr_status plan_positions(plan *p, hr_transformer *m) {
@@ -235,12 +328,64 @@ static hr_status plan_positions(plan *p, hr_transformer *m) {
                             .bytes = count * sizeof(float)});
 }
 
+/* A list of numbers in config.json, as floats that the plan owns. */
+static hr_status plan_numbers(plan *p, const char *key, size_t count, const float **to) {
+  size_t length;
+  bool found;
+  TRY(hr_source_array_length(p->source, key, &length, &found, p->err));
+  if (!found || length != count)
+    return hr_fail(p->err, HR_ERROR_FILE, "%s: key '%s' has %zu elements, expected %zu",
+                   hr_source_path(p->source), key, found ? length : 0, count);
+  double *wide = hr_calloc(count, sizeof *wide);
+  float *numbers = hr_calloc(count, sizeof *numbers);
+  hr_status status = wide && numbers ? HR_OK : hr_fail_memory(p->err, key, count * sizeof *wide);
+  if (status == HR_OK) status = hr_source_array_f64(p->source, key, wide, count, p->err);
+  for (size_t i = 0; status == HR_OK && i < count; i++) numbers[i] = (float)wide[i];
+  hr_free(wide);
+  if (status == HR_OK)
+    status = add_item(p, (item){.numbers = numbers, .floats = to, .count = count,
+                                .bytes = count * sizeof *numbers});
+  if (status != HR_OK) hr_free(numbers);
+  return status;
+}
+
+/* A factor of zero would stop the turning for good. */
+static hr_status check_factors(const plan *p, const char *key, const float *x, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    if (!(x[i] > 0))
+      return hr_fail(p->err, HR_ERROR_FILE, "%s: element %zu of '%s' is %g, expected more than 0",
+                     hr_source_path(p->source), i, key, (double)x[i]);
+  return HR_OK;
+}
+
+static hr_status plan_config_factors(plan *p, hr_transformer *m) {
+  static const char *const outer[] = {"rope_scaling", "rope_parameters"};
+  size_t count = m->description.rope_width / 2, i = 0, length;
+  bool found;
+  char key[2][64];
+  TRY(hr_source_array_length(p->source, "rope_scaling.short_factor", &length, &found, p->err));
+  if (!found) i = 1;
+  snprintf(key[0], sizeof key[0], "%s.short_factor", outer[i]);
+  snprintf(key[1], sizeof key[1], "%s.long_factor", outer[i]);
+  TRY(plan_numbers(p, key[0], count, &m->rope_factors));
+  TRY(check_factors(p, key[0], p->items[p->count - 1].numbers, count));
+  TRY(plan_numbers(p, key[1], count, &m->rope_long_factors));
+  return check_factors(p, key[1], p->items[p->count - 1].numbers, count);
+}
+
 static hr_status plan_rope_factors(plan *p, hr_transformer *m) {
   const hr_description *d = &m->description;
+  bool two = d->rope_scaling.kind == HR_ROPE_SCALING_LONG;
   if (d->position != HR_POSITION_ROPE) return HR_OK;
+  if (two && is_safetensors(p)) return plan_config_factors(p, m);
   char name[128];
+  outputs half = all_of(d->rope_width / 2);
   const hr_tensor *t = find(p, HR_TENSOR_ROPE_FACTORS, 0, ".weight", name, sizeof name);
-  return t ? add_floats(p, t, 0, d->rope_width / 2, d->rope_width / 2, &m->rope_factors) : HR_OK;
+  if (t) TRY(add_floats(p, t, half, false, &m->rope_factors));
+  if (!two) return HR_OK;
+  if (!t) return no_tensor(p, name);
+  t = find(p, HR_TENSOR_ROPE_LONG_FACTORS, 0, ".weight", name, sizeof name);
+  return t ? add_floats(p, t, half, false, &m->rope_long_factors) : no_tensor(p, name);
 }
 
 /* The number of tokens is the number of the embedding's rows, and what the file
@@ -251,33 +396,79 @@ static hr_status plan_embedding(plan *p, hr_transformer *m, hr_tensor_slot slot)
   char name[128];
   const hr_tensor *t = find(p, slot, 0, ".weight", name, sizeof name);
   if (!t) return no_tensor(p, name);
-  if (t->dims != 2 || t->dim[0] == 0 || t->dim[0] > INT32_MAX ||
-      (d->vocab && t->dim[0] != d->vocab))
+  if (t->dims != 2 || t->dim[0] == 0 || t->dim[0] > INT32_MAX)
     return wrong_shape(p, t, d->vocab ? d->vocab : 1, d->width);
+  if (d->vocab && t->dim[0] != d->vocab)
+    return hr_fail(p->err, HR_ERROR_FILE,
+                   "%s: tensor '%s' has rows for %zu tokens, expected %u: the vocabulary's size",
+                   hr_source_path(p->source), t->name, t->dim[0], d->vocab);
   d->vocab = (uint32_t)t->dim[0];
   return plan_matrix(p, slot, 0, d->vocab, d->width, &m->token_embedding);
+}
+
+/* What kinds of segment add to a token: as many as the table has rows. */
+static hr_status plan_types(plan *p, hr_transformer *m) {
+  hr_description *d = &m->description;
+  char name[128];
+  const hr_tensor *t = find(p, HR_TENSOR_TYPES, 0, ".weight", name, sizeof name);
+  if (!t) return HR_OK;
+  if (t->dims != 2 || t->dim[0] > INT32_MAX || t->dim[1] != d->width)
+    return wrong_shape(p, t, dim_of(t, 0), d->width);
+  d->types = (uint32_t)t->dim[0];
+  size_t count = t->dim[0] * d->width;
+  return add_item(p, (item){.tensor = t, .outputs = all_of(count), .floats = &m->type_embedding,
+                            .count = count, .bytes = count * sizeof(float)});
+}
+
+static hr_status plan_classifier(plan *p, hr_transformer *m) {
+  hr_description *d = &m->description;
+  char name[128];
+  if (find(p, HR_TENSOR_POOLER, 0, ".weight", name, sizeof name))
+    TRY(plan_matrix(p, HR_TENSOR_POOLER, 0, d->width, d->width, &m->pooler));
+  const hr_tensor *t = find(p, HR_TENSOR_CLASSIFIER, 0, ".weight", name, sizeof name);
+  if (!t) return HR_OK;
+  if (dim_of(t, 0) > INT32_MAX) return wrong_shape(p, t, 1, d->width);
+  d->classes = (uint32_t)dim_of(t, 0);
+  return plan_matrix(p, HR_TENSOR_CLASSIFIER, 0, d->classes, d->width, &m->classifier);
 }
 
 static hr_status plan_ends(plan *p, hr_transformer *m) {
   const hr_description *d = &m->description;
   if (d->position == HR_POSITION_LEARNED) TRY(plan_positions(p, m));
   TRY(plan_rope_factors(p, m));
+  TRY(plan_types(p, m));
   TRY(plan_norm(p, HR_TENSOR_EMBEDDING_NORM, 0, d->width, false, &m->embedding_norm));
-  return plan_norm(p, HR_TENSOR_FINAL_NORM, 0, d->width, d->norm_place != HR_NORM_AFTER,
-                   &m->final_norm);
+  TRY(plan_norm(p, HR_TENSOR_FINAL_NORM, 0, d->width, d->norm_place != HR_NORM_AFTER,
+                &m->final_norm));
+  return d->headless ? plan_classifier(p, m) : HR_OK;
 }
 
-/* A model without an embedding of its own may hold it as the head (tied, and
- * stored under the head's name). */
+/* The head is the embedding again where config.json says so or the file has no
+ * other. A model without an embedding of its own may hold it as the head (tied,
+ * and stored under the head's name). */
+static hr_status plan_tokens(plan *p, hr_transformer *m) {
+  hr_description *d = &m->description;
+  char name[128];
+  bool tied = false, said = false;
+  if (is_safetensors(p))
+    TRY(hr_source_bool(p->source, "tie_word_embeddings", &tied, &said, p->err));
+  bool own = find(p, HR_TENSOR_TOKENS, 0, ".weight", name, sizeof name);
+  bool head = find(p, HR_TENSOR_HEAD, 0, ".weight", name, sizeof name);
+  TRY(plan_embedding(p, m, own || !head ? HR_TENSOR_TOKENS : HR_TENSOR_HEAD));
+  if (d->headless) return HR_OK;
+  p->spare_head = own && head && tied;
+  if (own && head && !tied) return plan_matrix(p, HR_TENSOR_HEAD, 0, d->vocab, d->width, &m->head);
+  return said && !tied && !head ? no_tensor(p, name) : HR_OK;
+}
+
 static hr_status plan_all(plan *p) {
   hr_transformer *m = &p->loaded->transformer;
   hr_description *d = &m->description;
   char name[128];
-  bool own = find(p, HR_TENSOR_TOKENS, 0, ".weight", name, sizeof name);
-  bool head = find(p, HR_TENSOR_HEAD, 0, ".weight", name, sizeof name);
-  TRY(plan_embedding(p, m, own || !head ? HR_TENSOR_TOKENS : HR_TENSOR_HEAD));
-  if (own && head) TRY(plan_matrix(p, HR_TENSOR_HEAD, 0, d->vocab, d->width, &m->head));
+  TRY(plan_tokens(p, m));
   TRY(plan_ends(p, m));
+  if (p->row->particulars & HR_PARALLEL_BY_TENSOR)
+    d->parallel = !find(p, HR_TENSOR_FFN_NORM, 0, ".weight", name, sizeof name);
   m->layer = hr_calloc(d->layers, sizeof *m->layer);
   if (!m->layer) return hr_fail_memory(p->err, "layers", d->layers * sizeof *m->layer);
   for (uint32_t i = 0; i < d->layers; i++) TRY(plan_layer(p, d, i, &m->layer[i]));
@@ -288,7 +479,8 @@ static hr_status plan_all(plan *p) {
 /* Tensors that files carry and that say nothing new: causal masks, and angles
  * that follow from the values. */
 static bool harmless(const char *name) {
-  static const char *const endings[] = {".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq",
+  static const char *const endings[] = {".attn.bias", ".attn.masked_bias", ".attention.bias",
+                                        ".attention.masked_bias", ".rotary_emb.inv_freq",
                                         ".attn_rot_embd.weight"};
   size_t length = strlen(name);
   for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
@@ -298,14 +490,26 @@ static bool harmless(const char *name) {
   return false;
 }
 
+/* A tied head stored once more, or a head for a task that we don't do. */
+static bool is_spare(plan *p, const hr_tensor *t) {
+  const char *list = p->names->ignored, *word;
+  size_t length;
+  char name[128];
+  while (next_word(&list, &word, &length))
+    if (strncmp(t->name, word, length) == 0) return true;
+  return p->spare_head &&
+         (find(p, HR_TENSOR_HEAD, 0, ".weight", name, sizeof name) == t ||
+          find(p, HR_TENSOR_HEAD, 0, ".bias", name, sizeof name) == t);
+}
+
 /* A tensor that no act of the block reads would change the model's answer if it
  * were known: leaving it out must not pass for running the model. */
-static hr_status refuse_unused(const plan *p) {
+static hr_status refuse_unused(plan *p) {
   size_t count = hr_source_tensor_count(p->source);
   hr_status status = HR_OK;
   for (size_t i = 0; i < count && status == HR_OK; i++) {
     const hr_tensor *t = hr_source_tensor_at(p->source, i);
-    bool found = harmless(t->name);
+    bool found = harmless(t->name) || is_spare(p, t);
     for (size_t j = 0; j < p->count && !found; j++) found = p->items[j].tensor == t;
     if (!found)
       status =
@@ -353,7 +557,9 @@ static void pack_matrix(packing *w, const item *it, unsigned thread, unsigned th
       .format = it->tensor->format,
       .data = it->tensor->data,
       .columns = it->tensor->dim[1],
-      .first_row = it->first_row,
+      .first_row = it->outputs.first,
+      .run = it->outputs.run,
+      .step = it->outputs.step,
       .transposed = it->transposed,
   };
   size_t panel_bytes = hr_panel_bytes(m->type, m->k), panels = it->bytes / panel_bytes, bad;
@@ -367,10 +573,20 @@ static void pack_matrix(packing *w, const item *it, unsigned thread, unsigned th
 }
 
 static void pack_floats(const packing *w, const item *it) {
+  float *to = (float *)(void *)((char *)w->plan->loaded->weights + it->offset);
+  if (!it->tensor) {
+    memcpy(to, it->numbers, it->bytes);
+    return;
+  }
   const hr_format_info *format = hr_format_get(it->tensor->format);
-  const char *from = (const char *)it->tensor->data +
-                     it->first_row / format->block_elements * format->block_bytes;
-  format->widen(from, (float *)(void *)((char *)w->plan->loaded->weights + it->offset), it->count);
+  size_t run = it->outputs.run ? it->outputs.run : it->count;
+  for (size_t i = 0; i < it->count; i += run) {
+    size_t first = it->outputs.first + i / run * it->outputs.step;
+    const char *from = (const char *)it->tensor->data +
+                       first / format->block_elements * format->block_bytes;
+    format->widen(from, to + i, run);
+  }
+  for (size_t i = 0; it->plus_one && i < it->count; i++) to[i] += 1.0f;
 }
 
 /* What follows an item, once all threads are done with it. */
@@ -378,7 +594,7 @@ static void leave_item(packing *w, size_t index) {
   const plan *p = w->plan;
   const item *it = &p->items[index];
   /* the next part of a fused tensor still needs its pages */
-  if (index + 1 == p->count || p->items[index + 1].tensor != it->tensor)
+  if (it->tensor && (index + 1 == p->count || p->items[index + 1].tensor != it->tensor))
     hr_source_drop_tensor(p->source, it->tensor);
   double done = (double)(it->offset + it->bytes) / (double)p->bytes;
   if (w->options->progress && !w->options->progress(w->options->progress_data, done))
@@ -453,10 +669,11 @@ hr_status hr_load(const hr_source *source, const hr_kernels *kernels,
     if (!loaded->weights) status = hr_fail_memory(err, "weights", p.bytes);
   }
   if (status == HR_OK) status = pack_all(&p, kernels, options);
+  for (size_t i = 0; i < p.count; i++) hr_free((float *)(uintptr_t)p.items[i].numbers);
   hr_free(p.items);
   if (status != HR_OK) return status;
 
-  if (!m->head.panels) m->head = m->token_embedding;
+  if (!m->head.panels && !m->description.headless) m->head = m->token_embedding;
   for (size_t i = 0; i < hr_source_tensor_count(source); i++) {
     const hr_tensor *t = hr_source_tensor_at(source, i);
     size_t elements = 1;
