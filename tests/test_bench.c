@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "block/forward.h"
 #include "cli/statistics.h"
 #include "cli/synthetic.h"
 #include "model/source.h"
@@ -340,6 +341,31 @@ Test(bench, work_is_counted) {
   cr_expect_eq(number(amount, "int8_macs"), 0);
   cr_expect_eq(number(amount, "bytes"), 4 * (layer + head) + 4 * 2 * 32 * 4);
   expect_result(r, 1);
+  json_decref(d);
+}
+
+/* The shares of a profile are of all the time there was. */
+Test(bench, profiles_add_up) {
+  json_t *d = json_of("$H bench -q --synthetic " SMALL
+                      ":q8_0 -p 32 -n 8 -d 0,300 -t 1,3 -r 2 --profile --json -");
+  size_t i, j;
+  json_t *r, *part;
+  cr_assert_eq(json_array_size(json_object_get(d, "results")), 2 * 2 * 2);
+  json_array_foreach(json_object_get(d, "results"), i, r) {
+    double sum = 0;
+    const json_t *parts = json_object_get(r, "profile");
+    cr_assert_eq(json_array_size(parts), HR_PARTS + 1);
+    json_array_foreach(parts, j, part) {
+      sum += number(part, "share_percent");
+      bool product = strcmp(text(part, "part"), "down") == 0;
+      if (product) cr_expect_gt(number(part, "seconds"), 0);
+    }
+    cr_expect(sum > 95 && sum < 105, "%.1f %%", sum);
+  }
+  json_decref(d);
+  d = json_of("$H bench -q --synthetic " SMALL ":q8_0 -p 8 -n 0 -t 1 -r 1 --json -");
+  r = json_array_get(json_object_get(d, "results"), 0);
+  cr_expect(json_is_null(json_object_get(r, "profile")));
   json_decref(d);
 }
 

@@ -26,7 +26,7 @@ void hr_attention_inputs(hr_pass *pass, unsigned thread, unsigned threads, const
                               {&layer->key, ws->key, ws->kv_stride},
                               {&layer->value, ws->value, ws->kv_stride}};
   hr_project(pass, thread, threads, &input, to, 3, false);
-  hr_end_step(pass, thread);
+  hr_end_step(pass, thread, HR_PART_QKV);
 }
 
 /* Norm per head where the model has one, then the rotation. */
@@ -206,7 +206,7 @@ static void attend_along_keys(hr_pass *pass, unsigned thread, unsigned threads, 
   for (hr_range run; hr_next_run(&step, &run);)
     for (size_t u = run.begin; u < run.end; u++)
       attend_part(pass, thread, layer, u / blocks, first_block + u % blocks);
-  hr_end_step(pass, thread);
+  hr_end_step(pass, thread, HR_PART_ATTENTION);
 
   step = hr_begin_step(pass, thread, threads, d->heads, blocks * ws->out_stride * sizeof(float));
   for (hr_range run; hr_next_run(&step, &run);)
@@ -242,7 +242,9 @@ static void attend_few_keys(hr_pass *pass, unsigned thread, unsigned threads, ui
   for (hr_range run; hr_next_run(&step, &run);)
     for (size_t h = run.begin; h < run.end; h++) {
       place_head(pass, layer, 0, h);
+      hr_mark(pass, thread, HR_PART_PLACE);
       attend_tile(pass, thread, layer, h, (hr_range){0, 1});
+      hr_mark(pass, thread, HR_PART_ATTENTION);
     }
 }
 
@@ -254,7 +256,7 @@ static void place_heads(hr_pass *pass, unsigned thread, unsigned threads, uint32
   for (hr_range run; hr_next_run(&step, &run);)
     for (size_t u = run.begin; u < run.end; u++)
       place_head(pass, layer, u / d->kv_heads, u % d->kv_heads);
-  hr_end_step(pass, thread);
+  hr_end_step(pass, thread, HR_PART_PLACE);
 }
 
 void hr_attention(hr_pass *pass, unsigned thread, unsigned threads, uint32_t layer) {
@@ -272,7 +274,7 @@ void hr_attention(hr_pass *pass, unsigned thread, unsigned threads, uint32_t lay
     else
       attend_rows(pass, thread, threads, layer);
   }
-  hr_end_step(pass, thread);
+  hr_end_step(pass, thread, HR_PART_ATTENTION);
 }
 
 void hr_attention_output(hr_pass *pass, unsigned thread, unsigned threads, const hr_layer *layer) {

@@ -85,6 +85,6 @@ void hr_embed(hr_pass *pass, unsigned thread, unsigned threads) {
                                d->width * 4 * sizeof(float));
   for (hr_range run; hr_next_run(&step, &run);)
     for (size_t r = run.begin; r < run.end; r++) embed_row(pass, r);
-  hr_end_step(pass, thread);
+  hr_end_step(pass, thread, HR_PART_EMBEDDING);
   hr_show(pass, thread, "embedding", 0, ws->x, pass->request->rows, d->width, ws->x_stride);
 }

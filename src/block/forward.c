@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "block/pass.h"
+#include "sched/wait.h"
 
 /* --- One block ------------------------------------------------------------ */
 
@@ -25,24 +26,27 @@ static void run_layer(hr_pass *pass, unsigned thread, unsigned threads, uint32_t
   hr_attention(pass, thread, threads, index);
   hr_show(pass, thread, "attended", index, ws->attended, rows, heads_width, ws->heads_stride);
   hr_attention_output(pass, thread, threads, layer);
-  hr_residual(pass, thread, threads, &layer->attention_post_norm);
+  hr_residual(pass, thread, threads, &layer->attention_post_norm, HR_PART_OUTPUT);
   hr_show(pass, thread, "attention_residual", index, ws->x, rows, d->width, ws->x_stride);
 
   if (!d->parallel) hr_feed_forward_up(pass, thread, threads, layer);
   hr_show(pass, thread, "activated", index, ws->up, rows, d->ffn_width, ws->ffn_stride);
   hr_feed_forward_down(pass, thread, threads, layer);
-  hr_residual(pass, thread, threads, &layer->ffn_post_norm);
+  hr_residual(pass, thread, threads, &layer->ffn_post_norm, HR_PART_DOWN);
   hr_show(pass, thread, "block", index, ws->x, rows, d->width, ws->x_stride);
 }
 
 static void run_pass(void *arg, unsigned thread, unsigned threads) {
   hr_pass *pass = arg;
-  pass->ws->private[thread].step = 0;
+  hr_private *own = &pass->ws->private[thread];
+  own->step = 0;
+  if (pass->ws->profile) own->mark = hr_clock_ns();
   hr_embed(pass, thread, threads);
   for (uint32_t i = 0; i < pass->model->description.layers; i++)
     run_layer(pass, thread, threads, i);
   if (pass->request->hidden) hr_hidden(pass, thread, threads);
   hr_head(pass, thread, threads);
+  hr_mark(pass, thread, HR_PART_HEAD);
 }
 
 hr_status hr_forward(hr_workspace *ws, hr_team *team, unsigned threads, hr_kv_cache *cache,
@@ -75,8 +79,21 @@ hr_step hr_begin_step(hr_pass *pass, unsigned thread, unsigned threads, size_t c
   };
 }
 
-void hr_end_step(hr_pass *pass, unsigned thread) {
+void hr_end_step(hr_pass *pass, unsigned thread, hr_part part) {
+  hr_mark(pass, thread, part);
   hr_team_barrier(pass->team, thread);
+  hr_mark(pass, thread, HR_PART_WAIT);
+}
+
+void hr_note_time(const hr_pass *pass, unsigned thread, hr_part part) {
+  hr_private *own = &pass->ws->private[thread];
+  uint64_t now = hr_clock_ns();
+  pass->ws->profile[thread].ns[part] += now - own->mark;
+  own->mark = now;
+}
+
+void hr_workspace_set_profile(hr_workspace *ws, hr_profile *profile) {
+  ws->profile = profile;
 }
 
 void hr_workspace_force_stealing(hr_workspace *ws, uint32_t seed) {

@@ -57,6 +57,29 @@ size_t hr_workspace_bytes(const hr_description *d, size_t rows, size_t positions
 /* Calls tap at every step of later passes; NULL: no more. Costs barriers. */
 void hr_workspace_set_tap(hr_workspace *workspace, hr_tap_fn *tap, void *arg);
 
+/* The parts of a pass, for the question where the time goes. */
+typedef enum hr_part {
+  HR_PART_EMBEDDING,
+  HR_PART_NORM,      /* norms, and quantizing the input of products */
+  HR_PART_QKV,       /* projections to queries, keys and values */
+  HR_PART_PLACE,     /* rotation, and keys and values into the cache */
+  HR_PART_ATTENTION,
+  HR_PART_OUTPUT,    /* the projection that merges the heads */
+  HR_PART_UP,        /* up and gate with their activation */
+  HR_PART_DOWN,
+  HR_PART_HEAD,      /* logits; pooler and classifier */
+  HR_PART_WAIT,      /* for the other threads */
+  HR_PARTS
+} hr_part;
+
+/* Time that one thread spent in each part; threads do not share its lines. */
+typedef struct hr_profile {
+  _Alignas(64) uint64_t ns[HR_PARTS];
+} hr_profile;
+
+/* Adds the times of later passes to profile, one a thread; NULL: no more. */
+void hr_workspace_set_profile(hr_workspace *workspace, hr_profile *profile);
+
 /* For tests: which thread does what in later passes is drawn from seed; 0: no more. */
 void hr_workspace_force_stealing(hr_workspace *workspace, uint32_t seed);
 

@@ -12,7 +12,7 @@ static void project_row(hr_pass *pass, unsigned thread, unsigned threads, const 
   hr_input input = hr_prepare(pass, thread, threads, NULL, x, m->k, 1, m->k, matrices, 1);
   const hr_projection to = {m, y, m->n};
   hr_project(pass, thread, threads, &input, &to, 1, false);
-  hr_end_step(pass, thread);
+  hr_end_step(pass, thread, HR_PART_HEAD);
 }
 
 static void pool_first_row(hr_pass *pass, unsigned thread, unsigned threads) {
@@ -30,7 +30,7 @@ static void pool_first_row(hr_pass *pass, unsigned thread, unsigned threads) {
     else
       pass->kernels->relu(y, NULL, y, d->width);
   }
-  hr_end_step(pass, thread);
+  hr_end_step(pass, thread, HR_PART_HEAD);
 }
 
 static void hidden_row(const hr_pass *pass, size_t row) {
@@ -51,7 +51,7 @@ void hr_hidden(hr_pass *pass, unsigned thread, unsigned threads) {
                                model->description.width * 2 * sizeof(float));
   for (hr_range run; hr_next_run(&step, &run);)
     for (size_t r = run.begin; r < run.end; r++) hidden_row(pass, r);
-  hr_end_step(pass, thread);
+  hr_end_step(pass, thread, HR_PART_HEAD);
   if (!request->pooled) return;
   pool_first_row(pass, thread, threads);
   if (request->scores)
@@ -85,7 +85,7 @@ void hr_head(hr_pass *pass, unsigned thread, unsigned threads) {
   hr_show(pass, thread, "final_norm", d->layers, input.x, rows, d->width, input.x_stride);
 
   if (d->logit_scale == 1.0f && d->logit_cap == 0.0f) return;
-  hr_end_step(pass, thread);
+  hr_end_step(pass, thread, HR_PART_HEAD);
   hr_step step = hr_begin_step(pass, thread, threads, rows * d->vocab, 2 * sizeof(float));
   for (hr_range run; hr_next_run(&step, &run);)
     bend_logits(pass, request->logits + run.begin, run.end - run.begin);

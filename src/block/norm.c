@@ -19,10 +19,11 @@ float *hr_residual_target(const hr_pass *pass, bool *add) {
   return around ? pass->ws->sub : pass->ws->x;
 }
 
-void hr_residual(hr_pass *pass, unsigned thread, unsigned threads, const hr_norm_weights *post) {
+void hr_residual(hr_pass *pass, unsigned thread, unsigned threads, const hr_norm_weights *post,
+                 hr_part part) {
   const hr_description *d = &pass->model->description;
   hr_workspace *ws = pass->ws;
-  hr_end_step(pass, thread);
+  hr_end_step(pass, thread, part);
   if (d->norm_place == HR_NORM_BEFORE) return;
 
   hr_step step =
@@ -37,5 +38,5 @@ void hr_residual(hr_pass *pass, unsigned thread, unsigned threads, const hr_norm
         pass->kernels->add(x, sub, d->width);
       }
     }
-  hr_end_step(pass, thread);
+  hr_end_step(pass, thread, HR_PART_NORM);
 }

@@ -14,6 +14,7 @@ enum { HR_QUERIES = 32 }; /* queries that one thread attends with together */
 typedef struct hr_private {
   float *row;      /* one normed row */
   void *quantized; /* the same, quantized */
+  uint64_t mark;   /* time of the last mark */
   uint32_t step;   /* number of the step that it is in; the same for all */
   hr_query *query; /* [HR_QUERIES or heads per kv head, the larger] */
   float *max, *sum, *out;                   /* running results of those queries */
@@ -42,6 +43,7 @@ struct hr_workspace {
   size_t x_stride, heads_stride, kv_stride, ffn_stride, quantized_stride, out_stride;
   hr_private *private;
   hr_tiles tiles; /* of the step that is being done */
+  hr_profile *profile; /* one a thread; NULL: nobody asks where the time goes */
   hr_tap_fn *tap;
   void *tap_arg;
 };
@@ -73,7 +75,7 @@ static inline size_t hr_min_size(size_t a, size_t b) {
  *
  *     hr_step step = hr_begin_step(pass, thread, threads, count, bytes);
  *     for (hr_range run; hr_next_run(&step, &run);) ...
- *     hr_end_step(pass, thread);
+ *     hr_end_step(pass, thread, part);
  *
  * Every thread of the pass takes part in every step, and none begins a step
  * before all have ended the one before. */
@@ -96,8 +98,15 @@ static inline bool hr_next_run(hr_step *step, hr_range *run) {
   return true;
 }
 
-/* Waits for the other threads; what they wrote is there then. */
-void hr_end_step(hr_pass *pass, unsigned thread);
+/* Waits for the other threads; what they wrote is there then. The time since the
+ * last mark was spent on a part. */
+void hr_end_step(hr_pass *pass, unsigned thread, hr_part part);
+
+void hr_note_time(const hr_pass *pass, unsigned thread, hr_part part);
+/* Notes that the time since the last mark was spent on a part, if anybody asked. */
+static inline void hr_mark(const hr_pass *pass, unsigned thread, hr_part part) {
+  if (__builtin_expect(pass->ws->profile != NULL, 0)) hr_note_time(pass, thread, part);
+}
 
 /* Rows that go into a product, in the forms its matrices need. */
 typedef struct hr_input {
@@ -152,9 +161,10 @@ void hr_project(hr_pass *pass, unsigned thread, unsigned threads, const hr_input
 /* norm.c */
 void hr_norm_row(const hr_pass *pass, const hr_norm_weights *norm, const float *x, size_t n,
                  float *y);
-/* Adds a sub-layer's output to the residual stream in the way that the norm's
- * place asks for, after a barrier; see hr_residual_target. Ends with a barrier. */
-void hr_residual(hr_pass *pass, unsigned thread, unsigned threads, const hr_norm_weights *post);
+/* Ends the step of a sub-layer's last product, and adds it to the residual stream
+ * in the way that the norm's place asks for; see hr_residual_target. */
+void hr_residual(hr_pass *pass, unsigned thread, unsigned threads, const hr_norm_weights *post,
+                 hr_part part);
 /* Where a sub-layer's last product goes, and whether it adds to what is there. */
 float *hr_residual_target(const hr_pass *pass, bool *add);
 

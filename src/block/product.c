@@ -33,6 +33,7 @@ hr_input hr_prepare(hr_pass *pass, unsigned thread, unsigned threads, const hr_n
   if (!normed && !quantized) return input;
   if (alone) {
     prepare_row(pass, normed ? norm : NULL, x, k, own->row, quantized ? own->quantized : NULL);
+    hr_mark(pass, thread, HR_PART_NORM);
     return input;
   }
   size_t row_bytes = hr_q8_row_bytes(k);
@@ -41,7 +42,7 @@ hr_input hr_prepare(hr_pass *pass, unsigned thread, unsigned threads, const hr_n
     for (size_t r = run.begin; r < run.end; r++)
       prepare_row(pass, normed ? norm : NULL, x + r * stride, k, ws->normed + r * ws->x_stride,
                   quantized ? ws->quantized + r * row_bytes : NULL);
-  hr_end_step(pass, thread);
+  hr_end_step(pass, thread, HR_PART_NORM);
   return input;
 }
 

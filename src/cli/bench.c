@@ -44,6 +44,7 @@ static const cli_option options[] = {
     {"save", 0, "FILE.gguf", "write the synthetic model too", CLI_TEXT, AT(save)},
     {"json", 0, "FILE", "write all there is to know as JSON; -: in place of the table", CLI_TEXT,
      AT(json)},
+    {"profile", 0, NULL, "where the time goes, by the parts of a pass", CLI_FLAG, AT(profile)},
     {"csv", 0, NULL, "comma-separated values in place of the table", CLI_FLAG, AT(csv)},
     {"md", 0, NULL, "the table in Markdown", CLI_FLAG, AT(markdown)},
 };
@@ -109,6 +110,8 @@ static int check_usage(const bench_settings *s) {
     return cli_fail(HR_ERROR_USAGE, "--save: no model to save, expected --synthetic SHAPE:TYPE");
   if (s->common.ids)
     return cli_fail(HR_ERROR_USAGE, "--ids: bench draws its tokens, expected -p with a number");
+  if (s->csv && s->profile)
+    return cli_fail(HR_ERROR_USAGE, "--profile: does not go into --csv, expected --json or --md");
   if (s->csv + s->markdown + (s->json && strcmp(s->json, "-") == 0) > 1)
     return cli_fail(HR_ERROR_USAGE, "--json -, --csv, --md: expected one of them");
   return HR_OK;
@@ -345,7 +348,7 @@ static int add_test(bench *b, bench_place *p, bool prompt, uint64_t tokens, uint
   t->first = calloc(repeat, sizeof *t->first);
   if (!t->seconds || !t->first) return cli_fail_memory();
   t->work = bench_work_of(p->session, t->depth, t->tokens, prompt ? p->session->chunk : 1);
-  return HR_OK;
+  return b->set.profile ? bench_profile_make(t) : HR_OK;
 }
 
 static int add_tests(bench *b) {
@@ -486,8 +489,10 @@ static int check_digest(const bench *b, bench_test *t) {
 static int run_test(const bench *b, bench_test *t, bool keep) {
   double seconds = 0, first = 0;
   int status = fill(b, t);
+  bench_profile_start(t);
   if (status == HR_OK)
     status = t->prompt ? run_prompt(b, t, &seconds, &first) : run_generation(b, t, &seconds);
+  bench_profile_stop(t, seconds, keep);
   if (status == HR_OK) status = check_digest(b, t);
   if (status != HR_OK || !keep) return status;
   /* a clock that stood still would make an infinite rate */
@@ -550,6 +555,7 @@ static void release(bench *b) {
   for (size_t i = 0; i < b->tests; i++) {
     free(b->test[i].seconds);
     free(b->test[i].first);
+    bench_profile_free(&b->test[i]);
   }
   for (size_t i = 0; i < b->places; i++) {
     hr_session_free(b->place[i].session);

@@ -23,7 +23,7 @@ typedef struct bench_settings {
   const char *prompt, *predict, *depth, *threads; /* lists, NULL: default */
   cli_count repeat;
   const char *synthetic, *save, *json;
-  bool csv, markdown;
+  bool csv, markdown, profile;
 } bench_settings;
 
 /* What a machine can do at most, by the threads of a session; a sample a round. */
@@ -70,6 +70,8 @@ typedef struct bench_test {
   bool has_digest;
   uint64_t digest; /* of the last logits */
   bench_work work;
+  hr_profile *profile; /* one a thread; NULL without --profile */
+  double profile_seconds; /* of all kept samples */
 } bench_test;
 
 typedef struct bench {
@@ -111,13 +113,25 @@ double bench_limit_best(const bench_limits *limits, bench_limit which);
 
 /* bench_work.c: count tokens after depth others, rows at a time. */
 bench_work bench_work_of(const hr_session *session, size_t depth, size_t count, size_t rows);
+void bench_work_by_part(const hr_session *session, size_t depth, size_t count, size_t rows,
+                        bench_work part[HR_PARTS]);
 
-/* The least time that the limits allow for a test. */
+/* The least time that the limits allow for some work of a test. */
 typedef struct bench_bound {
   double seconds;    /* 0: not known */
   const char *limit; /* which one binds; why it isn't known */
 } bench_bound;
-bench_bound bench_bound_of(const bench_test *test);
+bench_bound bench_bound_of(const bench_test *test, const bench_work *work);
+
+/* bench_profile.c: the times of the parts of a pass, for --profile. Between start
+ * and stop the test's passes are timed; not kept: a round that warms up. */
+int bench_profile_make(bench_test *test);
+void bench_profile_start(bench_test *test);
+void bench_profile_stop(bench_test *test, double seconds, bool keep);
+void bench_profile_free(bench_test *test);
+/* A table a test, in Markdown or not. */
+void bench_profile_print(const bench *b);
+json_t *bench_profile_json(const bench_test *test); /* null without --profile */
 
 /* bench_machine.c: what is told of the machine. */
 const char *bench_cpu_name(char text[128]);

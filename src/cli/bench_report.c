@@ -36,7 +36,7 @@ static bool statistics_of(const double *samples, size_t count, double scale, cli
 }
 
 static bool result_of(const bench_test *t, result *r) {
-  *r = (result){.bound = bench_bound_of(t), .percent = -1};
+  *r = (result){.bound = bench_bound_of(t, &t->work), .percent = -1};
   if (!statistics_of(t->seconds, t->count, 0, &r->seconds) ||
       !statistics_of(t->seconds, t->count, (double)t->tokens, &r->rate) ||
       !statistics_of(t->first, t->count, 0, &r->first))
@@ -327,13 +327,14 @@ static json_t *json_result(const bench_test *t) {
   snprintf(digest, sizeof digest, "%d-%016" PRIx64, HR_ARITHMETIC, t->digest);
   json_t *first = t->prompt ? json_statistics(&r.first) : json_null();
   return json_pack(
-      "{s:s, s:I, s:I, s:s, s:i, s:o, s:o, s:o, s:o, s:{s:f, s:f, s:f}, s:o, s:s}", "work",
+      "{s:s, s:I, s:I, s:s, s:i, s:o, s:o, s:o, s:o, s:{s:f, s:f, s:f}, s:o, s:s, s:o}", "work",
       t->prompt ? "prompt" : "generate", "tokens", (json_int_t)t->tokens, "depth",
       (json_int_t)t->depth, "isa", isa_of(t), "threads", threads_of(t), "seconds_samples",
       json_samples(t->seconds, t->count), "seconds", json_statistics(&r.seconds),
       "tokens_per_second", json_statistics(&r.rate), "first_token_seconds", first, "amount",
       "int8_macs", t->work.int8_macs, "float_macs", t->work.float_macs, "bytes", t->work.bytes,
-      "limit", json_bound(t, &r), "digest", digest);
+      "limit", json_bound(t, &r), "digest", digest, "profile",
+      bench_profile_json(t));
 }
 
 static json_t *json_results(const bench *b) {
@@ -399,6 +400,7 @@ int bench_report(const bench *b) {
   const bench_settings *s = &b->set;
   if (s->json && strcmp(s->json, "-") == 0) return cli_print_json(json_document(b));
   int status = s->csv ? print_csv(b) : s->markdown ? print_markdown(b) : print_table(b);
+  if (status == HR_OK && s->profile) bench_profile_print(b);
   if (status == HR_OK && s->json) status = save_json(s->json, json_document(b));
   return status;
 }

@@ -1,33 +1,32 @@
 /* SPDX-License-Identifier: MIT
  * How much there is to do in a test, and how quickly a machine with such limits
  * can have done it. */
+#include <string.h>
+
 #include "bench.h"
 
-/* Of one pass: the layers' matrices take every row, the head only the last. */
-typedef struct pass_work {
-  bench_work row;  /* multiply-adds for each row; no bytes */
-  bench_work head; /* the head for one row */
-  double bytes;    /* weights of the layers, read once a pass */
-} pass_work;
-
-static void add_matrix(const hr_matrix *m, bench_work *macs, double *bytes) {
+/* One matrix in a pass of some rows: its weights are read once. */
+static void add_matrix(const hr_matrix *m, size_t rows, bench_work *work) {
   if (!m->panels) return;
-  double n = (double)m->n * (double)m->k;
-  *(m->type == HR_PANEL_Q8 ? &macs->int8_macs : &macs->float_macs) += n;
-  *bytes += (double)(hr_round_up(m->n, HR_PANEL_ROWS) / HR_PANEL_ROWS) *
-            (double)hr_panel_bytes(m->type, m->k);
+  double macs = (double)m->n * (double)m->k * (double)rows;
+  *(m->type == HR_PANEL_Q8 ? &work->int8_macs : &work->float_macs) += macs;
+  work->bytes += (double)(hr_round_up(m->n, HR_PANEL_ROWS) / HR_PANEL_ROWS) *
+                 (double)hr_panel_bytes(m->type, m->k);
 }
 
-static pass_work pass_work_of(const hr_transformer *t) {
-  pass_work w = {0};
+/* The layers' matrices take every row, the head only the last. */
+static void add_matrices(const hr_transformer *t, size_t rows, bool head, bench_work *part) {
   for (uint32_t i = 0; i < t->description.layers; i++) {
     const hr_layer *l = &t->layer[i];
-    const hr_matrix *all[] = {&l->query, &l->key, &l->value, &l->output,
-                              &l->gate,  &l->up,  &l->down};
-    for (size_t j = 0; j < sizeof all / sizeof *all; j++) add_matrix(all[j], &w.row, &w.bytes);
+    add_matrix(&l->query, rows, &part[HR_PART_QKV]);
+    add_matrix(&l->key, rows, &part[HR_PART_QKV]);
+    add_matrix(&l->value, rows, &part[HR_PART_QKV]);
+    add_matrix(&l->output, rows, &part[HR_PART_OUTPUT]);
+    add_matrix(&l->gate, rows, &part[HR_PART_UP]);
+    add_matrix(&l->up, rows, &part[HR_PART_UP]);
+    add_matrix(&l->down, rows, &part[HR_PART_DOWN]);
   }
-  add_matrix(&t->head, &w.head, &w.head.bytes);
-  return w;
+  if (head) add_matrix(&t->head, 1, &part[HR_PART_HEAD]);
 }
 
 /* Keys that the row at a position sees. */
@@ -46,19 +45,26 @@ static void add_attention(const hr_session *s, size_t start, size_t rows, bench_
   work->bytes += (double)visible(d, start + rows - 1) * position;
 }
 
-bench_work bench_work_of(const hr_session *s, size_t depth, size_t count, size_t rows) {
-  pass_work pass = pass_work_of(&s->model->loaded.transformer);
-  bench_work work = {0};
+void bench_work_by_part(const hr_session *s, size_t depth, size_t count, size_t rows,
+                        bench_work part[HR_PARTS]) {
+  memset(part, 0, HR_PARTS * sizeof *part);
   for (size_t done = 0; done < count;) {
     size_t n = count - done < rows ? count - done : rows;
-    bool head = rows == 1 || done + n == count;
-    work.int8_macs += pass.row.int8_macs * (double)n + (head ? pass.head.int8_macs : 0);
-    work.float_macs += pass.row.float_macs * (double)n + (head ? pass.head.float_macs : 0);
-    work.bytes += pass.bytes + (head ? pass.head.bytes : 0);
-    add_attention(s, depth + done, n, &work);
+    add_matrices(&s->model->loaded.transformer, n, rows == 1 || done + n == count, part);
+    add_attention(s, depth + done, n, &part[HR_PART_ATTENTION]);
     done += n;
   }
-  return work;
+}
+
+bench_work bench_work_of(const hr_session *s, size_t depth, size_t count, size_t rows) {
+  bench_work part[HR_PARTS], sum = {0};
+  bench_work_by_part(s, depth, count, rows, part);
+  for (int i = 0; i < HR_PARTS; i++) {
+    sum.int8_macs += part[i].int8_macs;
+    sum.float_macs += part[i].float_macs;
+    sum.bytes += part[i].bytes;
+  }
+  return sum;
 }
 
 /* Seconds for an amount at the best rate seen; 0 when there is no rate. */
@@ -67,9 +73,8 @@ static double at_best(const bench_limits *l, bench_limit which, double amount) {
   return best > 0 ? amount / best : 0;
 }
 
-bench_bound bench_bound_of(const bench_test *test) {
+bench_bound bench_bound_of(const bench_test *test, const bench_work *w) {
   const bench_limits *l = bench_limits_for(test->place, test->prompt);
-  const bench_work *w = &test->work;
   double read = at_best(l, BENCH_READ, w->bytes);
   double int8 = at_best(l, BENCH_INT8, 2 * w->int8_macs);
   double fp32 = at_best(l, BENCH_FP32, 2 * w->float_macs);

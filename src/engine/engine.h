@@ -4,6 +4,8 @@
 #ifndef HR_ENGINE_ENGINE_H
 #define HR_ENGINE_ENGINE_H
 
+#include <string.h>
+
 #include "block/forward.h"
 #include "model/load.h"
 #include "model/vocab.h"
@@ -37,5 +39,17 @@ struct hr_session {
 /* What a session takes when its options leave it open. */
 size_t hr_default_context(const hr_description *d);
 size_t hr_default_chunk(const hr_description *d, size_t context);
+
+/* Whether none of n floats is NaN or infinite. By their bits: compilers make
+ * vectors of that, which a token's time notices with large vocabularies. */
+static inline bool hr_all_finite(const float *x, size_t n) {
+  int32_t bad = 0;
+  for (size_t i = 0; i < n; i++) {
+    int32_t bits;
+    memcpy(&bits, &x[i], sizeof bits);
+    bad |= (bits & INT32_MAX) > 0x7f7fffff;
+  }
+  return bad == 0;
+}
 
 #endif

@@ -206,20 +206,32 @@ static size_t cut(const hr_sampler *s, size_t n) {
   return kept;
 }
 
-int32_t hr_sampler_pick(hr_sampler *s, const float *logits, hr_error *err) {
-  for (size_t i = 0; i < s->vocab; i++)
-    if (!isfinite(logits[i])) {
-      hr_fail(err, HR_ERROR_NUMERIC, "the logit of token %zu is %s, expected a finite number", i,
-              isnan(logits[i]) ? "NaN" : "infinite");
-      return -1;
-    }
-  logits = penalize(s, logits);
-  if (s->options.temperature == 0.0f) {
-    size_t top = 0;
-    for (size_t i = 1; i < s->vocab; i++)
-      if (logits[i] > logits[top]) top = i;
-    return (int32_t)top;
+/* Index of the largest value, the first of equals. Compilers make vectors of the
+ * question whether a block holds something larger, which few blocks do. */
+static size_t first_largest(const float *x, size_t n) {
+  enum { BLOCK = 64 };
+  size_t top = 0;
+  for (size_t i = 0; i < n; i += BLOCK) {
+    size_t end = n - i < BLOCK ? n : i + BLOCK;
+    float most = x[top];
+    int larger = 0;
+    for (size_t j = i; j < end; j++) larger |= x[j] > most;
+    for (size_t j = i; larger && j < end; j++)
+      if (x[j] > x[top]) top = j;
   }
+  return top;
+}
+
+int32_t hr_sampler_pick(hr_sampler *s, const float *logits, hr_error *err) {
+  if (!hr_all_finite(logits, s->vocab)) {
+    size_t i = 0;
+    while (isfinite(logits[i])) i++;
+    hr_fail(err, HR_ERROR_NUMERIC, "the logit of token %zu is %s, expected a finite number", i,
+            isnan(logits[i]) ? "NaN" : "infinite");
+    return -1;
+  }
+  logits = penalize(s, logits);
+  if (s->options.temperature == 0.0f) return (int32_t)first_largest(logits, s->vocab);
   size_t n = s->vocab;
   if (s->options.top_k > 0 && (size_t)s->options.top_k < n) n = (size_t)s->options.top_k;
   best(s->candidates, logits, s->vocab, n);

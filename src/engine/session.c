@@ -130,18 +130,11 @@ static hr_status make_room(hr_session *s, size_t rows, hr_error *err) {
   return HR_OK;
 }
 
-/* Sums to NaN when any logit is NaN or infinite: x * 0 is 0 for all others. */
-static bool all_finite(const float *x, size_t n) {
-  float sum = 0.0f;
-  for (size_t i = 0; i < n; i++) sum += x[i] * 0.0f;
-  return sum == 0.0f;
-}
-
 static hr_status check_logits(const hr_session *s, size_t first_position, hr_error *err) {
   size_t vocab = hr_model_vocab_size(s->model);
   for (size_t r = 0; r < s->logits_rows; r++) {
     const float *row = s->logits + r * vocab;
-    if (all_finite(row, vocab)) continue;
+    if (hr_all_finite(row, vocab)) continue;
     size_t i = 0;
     while (isfinite(row[i])) i++;
     return hr_fail(err, HR_ERROR_NUMERIC,
