@@ -195,3 +195,40 @@ bool hr_pack_panel(const hr_kernels *kernels, const hr_panel_source *from, size_
   pack(formed, stride, rows, k, panel);
   return true;
 }
+
+void hr_source_row(const hr_panel_source *from, size_t row, size_t k, float *out) {
+  widen_row(from, from->first_row + row, k, out);
+}
+
+static void q8_panel_row(const char *panel, size_t k, size_t row, float *out) {
+  for (size_t i = 0; i < k; i++) {
+    size_t block = i / HR_Q8_BLOCK, inside = i % HR_Q8_BLOCK;
+    uint16_t scale;
+    memcpy(&scale, panel + hr_q8_scales_at(block) + row * sizeof scale, sizeof scale);
+    int8_t q = (int8_t)panel[hr_q8_weights_at(block) +
+                             (inside / HR_Q8_GROUP * HR_PANEL_ROWS + row) * HR_Q8_GROUP +
+                             inside % HR_Q8_GROUP];
+    out[i] = hr_widen_half(scale) * (float)q;
+  }
+}
+
+void hr_panel_row(hr_panel_type type, const void *panels, size_t k, size_t row, float *out) {
+  const char *panel =
+      (const char *)panels + row / HR_PANEL_ROWS * hr_panel_bytes(type, k);
+  row %= HR_PANEL_ROWS;
+  const float *wide = (const float *)(const void *)panel + row;
+  const uint16_t *half = (const uint16_t *)(const void *)panel + row;
+  switch (type) {
+    case HR_PANEL_F32:
+      for (size_t i = 0; i < k; i++) out[i] = wide[i * HR_PANEL_ROWS];
+      break;
+    case HR_PANEL_F16:
+      for (size_t i = 0; i < k; i++) out[i] = hr_widen_half(half[i * HR_PANEL_ROWS]);
+      break;
+    case HR_PANEL_BF16:
+      for (size_t i = 0; i < k; i++) out[i] = hr_widen_brain(half[i * HR_PANEL_ROWS]);
+      break;
+    case HR_PANEL_Q8: q8_panel_row(panel, k, row, out); break;
+    case HR_PANEL_TYPES: break;
+  }
+}

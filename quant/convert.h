@@ -27,6 +27,11 @@ size_t hr_panel_scratch_bytes(size_t k);
 bool hr_pack_panel(const hr_kernels *kernels, const hr_panel_source *from, size_t row, size_t rows,
                    size_t k, hr_panel_type type, void *scratch, void *panel, size_t *bad_row);
 
+/* Output `row` of the tensor (row 0 is first_row), k values widened. */
+void hr_source_row(const hr_panel_source *from, size_t row, size_t k, float *out);
+/* Row `row` out of panels of rows of k columns: the values that products use. */
+void hr_panel_row(hr_panel_type type, const void *panels, size_t k, size_t row, float *out);
+
 /* 32 values as a Q8_0 file holds them: s = largest magnitude / 127, scale = s
  * rounded to fp16, q = round(x * (1 / s)), halves away from zero; zeros where the
  * scale rounds to zero. False when a value is NaN or infinite, or the scale does

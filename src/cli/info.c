@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * headrow info: a model act by act, and the machine. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -205,6 +206,82 @@ static void count_panels(const hr_transformer *t, size_t count[HR_PANEL_TYPES]) 
     for (size_t j = 0; j < sizeof all / sizeof *all; j++)
       if (all[j]->panels) count[all[j]->type]++;
   }
+}
+
+/* What holding the weights has lost against the values of the file. */
+typedef struct losses {
+  hr_loss all, type[HR_FORMAT_COUNT];
+  hr_loss *tensor; /* of each tensor of the file; all zero for those that are no matrices */
+  bool known;
+} losses;
+
+static void add_loss(hr_loss *to, hr_loss one) {
+  to->error += one.error;
+  to->norm += one.norm;
+}
+
+static hr_status find_losses(const hr_model *model, const hr_source *source, losses *l,
+                             hr_error *err) {
+  const hr_loaded *loaded = &model->loaded;
+  hr_status status = HR_OK;
+  *l = (losses){.known = loaded->held_count > 0};
+  l->tensor = calloc(hr_source_tensor_count(source) + 1, sizeof *l->tensor);
+  if (!l->tensor) {
+    *err = (hr_error){.status = HR_ERROR_MEMORY, .message = "memory: not enough of it"};
+    return HR_ERROR_MEMORY;
+  }
+  for (size_t i = 0; i < loaded->held_count && status == HR_OK; i++) {
+    hr_loss one;
+    size_t tensor = loaded->held[i].tensor;
+    status = hr_held_loss(source, &loaded->held[i], &one, err);
+    add_loss(&l->tensor[tensor], one);
+    add_loss(&l->type[hr_source_tensor_at(source, tensor)->format], one);
+    add_loss(&l->all, one);
+  }
+  return status;
+}
+
+static double relative(hr_loss loss) {
+  return loss.norm > 0 ? sqrt(loss.error / loss.norm) : 0.0;
+}
+
+static void print_losses(const hr_source *source, const losses *l, bool each) {
+  if (!l->known) return;
+  if (l->all.error == 0) {
+    cli_print("loss            none: every matrix has the values of the file\n");
+    return;
+  }
+  cli_print("loss            relative RMS error %.3g %%:", 100 * relative(l->all));
+  const char *before = " ";
+  for (int i = 0; i < HR_FORMAT_COUNT; i++) {
+    const char *name = hr_format_get((hr_format)i)->name;
+    if (l->type[i].norm == 0) continue;
+    if (l->type[i].error > 0)
+      cli_print("%s%s %.3g %%", before, name, 100 * relative(l->type[i]));
+    else
+      cli_print("%s%s none", before, name);
+    before = ", ";
+  }
+  cli_print("\n");
+  for (size_t i = 0; each && i < hr_source_tensor_count(source); i++)
+    if (l->tensor[i].norm > 0)
+      cli_print("  %-30s %.3g %%\n", hr_source_tensor_at(source, i)->name,
+                100 * relative(l->tensor[i]));
+}
+
+static json_t *json_losses(const hr_source *source, const losses *l) {
+  if (!l->known) return json_null();
+  json_t *types = json_object(), *tensors = json_object();
+  for (int i = 0; i < HR_FORMAT_COUNT; i++)
+    if (l->type[i].norm > 0)
+      json_object_set_new(types, hr_format_get((hr_format)i)->name,
+                          json_real(relative(l->type[i])));
+  for (size_t i = 0; i < hr_source_tensor_count(source); i++)
+    if (l->tensor[i].norm > 0)
+      json_object_set_new(tensors, hr_source_tensor_at(source, i)->name,
+                          json_real(relative(l->tensor[i])));
+  return json_pack("{s:f, s:o, s:o}", "relative_rms", relative(l->all), "types", types, "tensors",
+                   tensors);
 }
 
 static bool head_is_tied(const hr_transformer *t) {
@@ -424,11 +501,19 @@ static int show_model(const settings *s, const char *name, const machine *m, jso
   hr_source *source = open_source(name, &err);
   if (source) {
     memory need = memory_needed(&s->common, model, m->placement.seats);
-    if (document)
-      json_object_set_new(document, "model", json_model(model, source, &need));
-    else
+    losses lost;
+    if (find_losses(model, source, &lost, &err) != HR_OK) {
+      status = cli_fail_error(NULL, &err);
+    } else if (document) {
+      json_t *described = json_model(model, source, &need);
+      json_object_set_new(described, "loss", json_losses(source, &lost));
+      json_object_set_new(document, "model", described);
+    } else {
       print_model(model, source, &need);
-    if (!document && s->common.verbose) {
+      print_losses(source, &lost, s->common.verbose);
+    }
+    free(lost.tensor);
+    if (status == HR_OK && !document && s->common.verbose) {
       cli_print("values\n");
       hr_source_visit_values(source, print_value, NULL);
     }

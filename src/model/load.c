@@ -652,6 +652,21 @@ static hr_status pack_all(plan *p, const hr_kernels *kernels, const hr_load_opti
   return status;
 }
 
+static hr_status list_matrices(const plan *p) {
+  hr_loaded *loaded = p->loaded;
+  loaded->held = hr_calloc(p->count, sizeof *loaded->held);
+  if (!loaded->held) return hr_fail_memory(p->err, "list of matrices", p->count);
+  for (size_t i = 0; i < p->count; i++) {
+    const item *it = &p->items[i];
+    if (!it->matrix) continue;
+    size_t tensor = 0;
+    while (hr_source_tensor_at(p->source, tensor) != it->tensor) tensor++;
+    loaded->held[loaded->held_count++] =
+        (hr_held){it->matrix, tensor, it->first_row, it->transposed};
+  }
+  return HR_OK;
+}
+
 hr_status hr_load(const hr_source *source, const hr_kernels *kernels,
                   const hr_load_options *options, hr_loaded *loaded, hr_error *err) {
   *loaded = (hr_loaded){.all_f32 = true};
@@ -669,6 +684,7 @@ hr_status hr_load(const hr_source *source, const hr_kernels *kernels,
     if (!loaded->weights) status = hr_fail_memory(err, "weights", p.bytes);
   }
   if (status == HR_OK) status = pack_all(&p, kernels, options);
+  if (status == HR_OK) status = list_matrices(&p);
   for (size_t i = 0; i < p.count; i++) hr_free((float *)(uintptr_t)p.items[i].numbers);
   hr_free(p.items);
   if (status != HR_OK) return status;
@@ -688,6 +704,7 @@ hr_status hr_load(const hr_source *source, const hr_kernels *kernels,
 }
 
 void hr_loaded_finish(hr_loaded *loaded) {
+  hr_free(loaded->held);
   hr_free(loaded->transformer.layer);
   hr_free_pages(loaded->weights, loaded->weight_bytes);
   *loaded = (hr_loaded){0};

@@ -8,11 +8,21 @@
 #include "model/source.h"
 #include "sched/team.h"
 
+/* Where a matrix of the Transformer comes from. */
+typedef struct hr_held {
+  hr_matrix *matrix;
+  size_t tensor;    /* hr_source_tensor_at of this number */
+  size_t first_row; /* output of the tensor that is the matrix's first */
+  bool transposed;  /* stored [inputs][outputs] */
+} hr_held;
+
 typedef struct hr_loaded {
   hr_transformer transformer;
   void *weights;       /* one block: all panels, norms and tables */
   size_t weight_bytes;
   size_t parameters;   /* elements in the file */
+  hr_held *held;       /* matrices in the order of loading; a tied head is not there again */
+  size_t held_count;
   bool all_f32;        /* every matrix is held as F32 */
   char note[256];      /* what was not held as asked, or empty */
 } hr_loaded;
@@ -30,5 +40,14 @@ typedef struct hr_load_options {
 hr_status hr_load(const hr_source *source, const hr_kernels *kernels,
                   const hr_load_options *options, hr_loaded *loaded, hr_error *err);
 void hr_loaded_finish(hr_loaded *loaded);
+
+/* What turning a tensor's values into those of a matrix has lost. */
+typedef struct hr_loss {
+  double error, norm; /* sums over (held - file)^2 and file^2 */
+} hr_loss;
+
+/* Compares a matrix with the tensor that it was made from; the source is the one
+ * it was loaded from, or the same file opened again. */
+hr_status hr_held_loss(const hr_source *source, const hr_held *held, hr_loss *loss, hr_error *err);
 
 #endif
