@@ -180,8 +180,8 @@ typedef struct scale_min {
  * others have four bits in bytes 8 to 11 and two at the top of bytes 0 to 7. */
 static scale_min scale_min_at(const uint8_t *packed, unsigned i) {
   if (i < 4) return (scale_min){packed[i] & 63u, packed[i + 4] & 63u};
-  return (scale_min){(packed[i + 4] & 15u) | (packed[i - 4] >> 6) << 4,
-                     (unsigned)(packed[i + 4] >> 4) | (packed[i] >> 6) << 4};
+  unsigned low = packed[i + 4], scale_top = packed[i - 4] >> 6, min_top = packed[i] >> 6;
+  return (scale_min){(low & 15u) | scale_top << 4, low >> 4 | min_top << 4};
 }
 
 /* high: the 32 bytes of fifth bits, or NULL. */

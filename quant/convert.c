@@ -197,7 +197,7 @@ bool hr_pack_panel(const hr_kernels *kernels, const hr_panel_source *from, size_
 }
 
 void hr_source_row(const hr_panel_source *from, size_t row, size_t k, float *out) {
-  widen_row(from, from->first_row + row, k, out);
+  widen_row(from, output_of(from, row), k, out);
 }
 
 static void q8_panel_row(const char *panel, size_t k, size_t row, float *out) {

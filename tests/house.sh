@@ -22,7 +22,7 @@ may() {
   case $1 in
     src/base) echo "headrow" ;;
     kernels) echo "" ;;
-    quant) echo "kernels" ;;
+    quant) echo "base kernels headrow" ;;
     src/sched) echo "base headrow" ;;
     src/block) echo "base kernels sched headrow" ;;
     src/text) echo "base headrow" ;;

@@ -10,6 +10,7 @@
 #include "kernels/select.h"
 #include "model/source.h"
 #include "quant/convert.h"
+#include "quant/measures.h"
 #include "tests/support/arrays.h"
 
 #define FIXTURES HEADROW_SOURCE_ROOT "/tests/fixtures/"
@@ -220,4 +221,71 @@ Test(blocks, of_every_kind) {
     x[31] = faults[i];
     cr_expect(!hr_quantize_block_best(x, NULL, few_tries, &block));
   }
+}
+
+/* --- Measures -------------------------------------------------------------------- */
+
+static void check_close(double x, double expected, double relative, const char *what) {
+  cr_assert(fabs(x - expected) <= relative * fabs(expected), "%s is %.17g, expected %.17g", what, x,
+            expected);
+}
+
+Test(measures, formulas) {
+  arrays all = arrays_read(FIXTURES "measures_expected.safetensors");
+  const array *p = arrays_need(&all, "p"), *divergence = arrays_need(&all, "divergence");
+  const array *x = arrays_need(&all, "x");
+  float *a = array_floats(p), *b = array_floats(arrays_need(&all, "q"));
+  size_t rows = p->dim[0], vocab = p->dim[1];
+  for (size_t r = 0; r < rows; r++) {
+    const float *row = a + r * vocab;
+    check_close(hr_log_sum_exp(row, vocab), arrays_need(&all, "log_sum_exp")->value[r], 1e-13,
+                "log sum exp");
+    check_close(hr_divergence(row, b + r * vocab, vocab), divergence->value[r], 1e-9, "divergence");
+    cr_assert_eq(hr_divergence(row, row, vocab), 0.0);
+  }
+  uint32_t *cluster = (uint32_t *)array_ids(arrays_need(&all, "cluster"));
+  hr_estimate mean = hr_mean(x->value, cluster, x->count);
+  check_close(mean.value, arrays_need(&all, "mean")->value[0], 1e-13, "mean");
+  check_close(mean.error, arrays_need(&all, "error")->value[0], 1e-12, "error");
+  static const double shares[] = {0.5, 0.99};
+  for (size_t i = 0; i < 2; i++) {
+    hr_estimate q;
+    cr_assert(hr_quantile(x->value, cluster, x->count, shares[i], &q));
+    cr_assert_eq(q.value, arrays_need(&all, "quantiles")->value[i]);
+    cr_assert(q.error > 0);
+  }
+  free(a);
+  free(b);
+  free(cluster);
+  arrays_finish(&all);
+}
+
+Test(measures, errors_of_a_mean) {
+  enum { COUNT = 4096 };
+  static double x[COUNT];
+  static uint32_t alone[COUNT], eight[COUNT], one[COUNT];
+  float value[COUNT / 8];
+  fill(value, COUNT / 8, 7);
+  for (uint32_t i = 0; i < COUNT; i++) {
+    x[i] = (double)value[i / 8]; /* eight neighbours say the same */
+    alone[i] = i;
+    eight[i] = i / 8;
+  }
+  double blind = hr_mean(x, alone, COUNT).error, seeing = hr_mean(x, eight, COUNT).error;
+  check_close(seeing / blind, sqrt(8.0), 0.01, "what blocks of eight equal values do");
+  cr_expect_lt(hr_mean(x, one, COUNT).error, 0.0, "one cluster tells nothing");
+  for (uint32_t i = 0; i < COUNT; i++) x[i] = 2;
+  hr_estimate constant;
+  cr_assert(hr_quantile(x, eight, COUNT, 0.99, &constant));
+  cr_expect(constant.value == 2 && constant.error == 0);
+  cr_expect_eq(hr_mean(x, eight, COUNT).error, 0.0);
+  cr_expect_eq(hr_cluster_tokens(100), 16);
+  cr_expect_eq(hr_cluster_tokens(2000), 100);
+  cr_expect_eq(hr_cluster_tokens(1000000), 256);
+}
+
+Test(measures, the_largest) {
+  static const float a[] = {1, 5, -9, 5, 2}, b[] = {1, 4.5f, -6, 5, 2};
+  cr_expect_eq(hr_top(a, 5), 1, "the first of equals");
+  cr_expect_eq(hr_largest_difference(a, b, 5), 3.0);
 }

@@ -50,6 +50,6 @@ int cli_tokenize(const hr_model *model, const char *text, size_t length, unsigne
 
 /* The commands. */
 extern const cli_command cli_run_command, cli_tokenize_command, cli_detokenize_command,
-    cli_logits_command, cli_info_command, cli_bench_command;
+    cli_logits_command, cli_info_command, cli_bench_command, cli_perplexity_command;
 
 #endif

@@ -662,7 +662,8 @@ static hr_status list_matrices(const plan *p) {
     size_t tensor = 0;
     while (hr_source_tensor_at(p->source, tensor) != it->tensor) tensor++;
     loaded->held[loaded->held_count++] =
-        (hr_held){it->matrix, tensor, it->first_row, it->transposed};
+        (hr_held){it->matrix, tensor, it->outputs.first, it->outputs.run, it->outputs.step,
+                  it->transposed};
   }
   return HR_OK;
 }

@@ -6,14 +6,15 @@
 #include "block/description.h"
 #include "kernels/kernels.h"
 #include "model/source.h"
+#include "quant/convert.h"
 #include "sched/team.h"
 
-/* Where a matrix of the Transformer comes from. */
+/* Where a matrix of the Transformer comes from: tensor number `tensor` of the
+ * source, and which of its outputs as hr_panel_source says it. */
 typedef struct hr_held {
   hr_matrix *matrix;
-  size_t tensor;    /* hr_source_tensor_at of this number */
-  size_t first_row; /* output of the tensor that is the matrix's first */
-  bool transposed;  /* stored [inputs][outputs] */
+  size_t tensor, first_row, run, step;
+  bool transposed;
 } hr_held;
 
 typedef struct hr_loaded {
@@ -46,8 +47,11 @@ typedef struct hr_loss {
   double error, norm; /* sums over (held - file)^2 and file^2 */
 } hr_loss;
 
-/* Compares a matrix with the tensor that it was made from; the source is the one
- * it was loaded from, or the same file opened again. */
+/* The rows of the file that a matrix was made from; the source is the one it was
+ * loaded from, or the same file opened again. */
+hr_panel_source hr_held_source(const hr_source *source, const hr_held *held);
+
+/* Compares a matrix with the tensor that it was made from. */
 hr_status hr_held_loss(const hr_source *source, const hr_held *held, hr_loss *loss, hr_error *err);
 
 #endif
