@@ -554,6 +554,96 @@ Test(claims, causal_changing_a_token_changes_no_bit_before_it) {
       cr_assert(first_change(kinds[i], HR_MASK_CAUSAL, j) == j, "kind %zu, token %zu", i, j);
 }
 
+/* Texts of uneven lengths, among them one row, a tile more or less and more than a
+ * block of keys, in one pass of three threads; each with the bits it has alone. */
+static void expect_texts_of_a_pass_are_alone(hr_mask mask, hr_position_kind position,
+                                             uint32_t window) {
+  enum { TEXTS = 7, MOST = 768 };
+  static const size_t length[TEXTS] = {1, 7, 8, 300, 33, 1, 16};
+  hr_description d = toy_description();
+  d.context = MOST;
+  d.mask = mask;
+  d.position = position;
+  d.window = window;
+  if (position == HR_POSITION_ROPE) {
+    d.rope_width = HEAD_WIDTH;
+    d.rope_base = 10000;
+  }
+  toy *t = toy_create(&d);
+  toy_randomize(t, 5, 1);
+  int32_t ids[MOST];
+  hr_text texts[TEXTS];
+  size_t rows = 0, slot = 16;
+  for (size_t i = 0; i < TEXTS; i++) {
+    texts[i] = (hr_text){.rows = length[i], .slot = slot};
+    slot += hr_round_up(length[i], HR_PANEL_ROWS) + (i == 2 ? 32 : 0);
+    for (size_t r = 0; r < length[i]; r++, rows++) ids[rows] = (int32_t)((r * r + 3 * i) % 16);
+  }
+  cr_assert(slot <= MOST);
+  hr_error err = {0};
+  toy_session *s = toy_open(t); /* packs the weights */
+  hr_team *team = hr_team_create(&(hr_team_options){.threads = 3, .no_pin = true}, &err);
+  hr_workspace *ws = hr_workspace_create(&t->model, &t->kernels, rows, MOST, 3, &err);
+  cr_assert(team && ws, "%s", err.message);
+  float *logits = calloc(rows * d.vocab, sizeof *logits);
+  const hr_request request = {.ids = ids, .rows = rows, .texts = texts, .text_count = TEXTS,
+                              .logits = logits};
+  cr_assert_eq(hr_forward(ws, team, 3, &s->cache, &request, &err), HR_OK, "%s", err.message);
+  size_t row = 0;
+  for (size_t i = 0; i < TEXTS; i++) {
+    toy_session *alone = toy_run(t, ids + row, length[i]);
+    cr_expect_arr_eq(logits + row * d.vocab, alone->logits, length[i] * d.vocab * sizeof *logits,
+                     "mask %d, position %d, window %u: text %zu of %zu rows", (int)mask,
+                     (int)position, window, i, length[i]);
+    toy_close(alone);
+    row += length[i];
+  }
+  free(logits);
+  hr_workspace_free(ws);
+  hr_team_free(team);
+  toy_close(s);
+  toy_free(t);
+}
+
+Test(claims, texts_of_one_pass_do_not_see_each_other) {
+  for (int mask = HR_MASK_CAUSAL; mask <= HR_MASK_FULL; mask++)
+    for (int position = HR_POSITION_NONE; position <= HR_POSITION_ALIBI; position++)
+      expect_texts_of_a_pass_are_alone((hr_mask)mask, (hr_position_kind)position, 0);
+  expect_texts_of_a_pass_are_alone(HR_MASK_CAUSAL, HR_POSITION_ROPE, 5);
+  expect_texts_of_a_pass_are_alone(HR_MASK_FULL, HR_POSITION_ROPE, 5);
+}
+
+/* A text goes on where an earlier pass left it, beside one that begins. */
+Test(claims, texts_of_one_pass_go_on_from_their_own_past) {
+  hr_description d = toy_description();
+  d.context = 64;
+  d.position = HR_POSITION_ROPE;
+  d.rope_width = HEAD_WIDTH;
+  d.rope_base = 10000;
+  toy *t = toy_create(&d);
+  toy_randomize(t, 6, 1);
+  toy_session *s = toy_open(t), *whole = toy_run(t, text, ROWS), *part = toy_run(t, text, 5);
+  float logits[(ROWS + 5) * 16];
+  hr_error err = {0};
+  const hr_text first = {.rows = 4, .slot = 32};
+  const hr_request begin = {.ids = text, .rows = 4, .texts = &first, .text_count = 1,
+                            .logits = logits};
+  cr_assert_eq(hr_forward(s->workspace, s->team, 1, &s->cache, &begin, &err), HR_OK);
+  const hr_text both[] = {{.rows = 5, .slot = 0}, {.rows = ROWS - 4, .start = 4, .slot = 32}};
+  int32_t ids[ROWS + 1];
+  memcpy(ids, text, 5 * sizeof *ids);
+  memcpy(ids + 5, text + 4, (ROWS - 4) * sizeof *ids);
+  const hr_request more = {.ids = ids, .rows = ROWS + 1, .texts = both, .text_count = 2,
+                           .logits = logits};
+  cr_assert_eq(hr_forward(s->workspace, s->team, 1, &s->cache, &more, &err), HR_OK);
+  cr_expect_arr_eq(logits, part->logits, sizeof(float) * 5 * 16);
+  cr_expect_arr_eq(logits + 5 * 16, whole->logits + 4 * 16, sizeof(float) * (ROWS - 4) * 16);
+  toy_close(s);
+  toy_close(whole);
+  toy_close(part);
+  toy_free(t);
+}
+
 Test(claims, the_full_mask_sees_both_ways) {
   for (size_t j = 0; j < ROWS; j++)
     cr_assert(first_change(HR_POSITION_NONE, HR_MASK_FULL, j) == 0, "token %zu", j);

@@ -6,11 +6,20 @@
 
 #include "block/pass.h"
 
-static void *cached_keys(const hr_kv_cache *c, uint32_t layer, size_t head) {
+static char *cached_head(const hr_kv_cache *c, uint32_t layer, size_t head) {
   return c->data + ((size_t)layer * c->kv_heads + head) * (c->key_bytes + c->value_bytes);
 }
-static void *cached_values(const hr_kv_cache *c, uint32_t layer, size_t head) {
-  return (char *)cached_keys(c, layer, head) + c->key_bytes;
+
+/* Where the keys and values of a text begin: its position 0. */
+static void *cached_keys(const hr_pass *pass, const hr_span *span, uint32_t layer, size_t head) {
+  size_t element = pass->cache->half ? 2 : 4;
+  return cached_head(pass->cache, layer, head) +
+         span->text.slot * pass->model->description.head_width * element;
+}
+static void *cached_values(const hr_pass *pass, const hr_span *span, uint32_t layer, size_t head) {
+  size_t element = pass->cache->half ? 2 : 4;
+  return cached_head(pass->cache, layer, head) + pass->cache->key_bytes +
+         span->text.slot * hr_round_up(pass->model->description.head_width, 16) * element;
 }
 
 void hr_attention_inputs(hr_pass *pass, unsigned thread, unsigned threads, const hr_layer *layer) {
@@ -57,36 +66,37 @@ static void place_head(const hr_pass *pass, uint32_t index, size_t row, size_t k
   float *key = ws->key + row * ws->kv_stride + kv_head * width;
   const float *value = ws->value + row * ws->kv_stride + kv_head * width;
   turn(pass, &layer->key_norm, row, key);
-  size_t position = pass->request->start + row;
-  void *keys = cached_keys(pass->cache, index, kv_head);
-  void *values = cached_values(pass->cache, index, kv_head);
+  const hr_span *span = hr_span_of_row(pass, row);
+  size_t position = hr_position_of(span, row);
+  void *keys = cached_keys(pass, span, index, kv_head);
+  void *values = cached_values(pass, span, index, kv_head);
   (pass->cache->half ? kernels->store_key_f16 : kernels->store_key_f32)(key, width, keys, position);
   (pass->cache->half ? kernels->store_value_f16 : kernels->store_value_f32)(value, width, values,
                                                                             position);
 }
 
 /* The keys that a row may see in a layer. */
-static hr_range visible_keys(const hr_pass *pass, uint32_t layer, size_t row) {
+static hr_range visible_keys(const hr_pass *pass, const hr_span *span, uint32_t layer, size_t row) {
   const hr_description *d = &pass->model->description;
   size_t window = hr_layer_window(d, layer);
-  size_t position = pass->request->start + row;
-  size_t end = d->mask == HR_MASK_FULL ? pass->request->start + pass->request->rows : position + 1;
+  size_t position = hr_position_of(span, row);
+  size_t end = d->mask == HR_MASK_FULL ? span->text.start + span->text.rows : position + 1;
   size_t first = 0;
   if (window && position + 1 > window) first = position + 1 - window;
   if (window && d->mask == HR_MASK_FULL) end = hr_min_size(end, position + window);
   return (hr_range){first, end};
 }
 
-static hr_query query_of(const hr_pass *pass, uint32_t layer, size_t row, size_t head, float *max,
-                         float *sum, float *out) {
+static hr_query query_of(const hr_pass *pass, const hr_span *span, uint32_t layer, size_t row,
+                         size_t head, float *max, float *sum, float *out) {
   const hr_description *d = &pass->model->description;
   const hr_workspace *ws = pass->ws;
-  hr_range keys = visible_keys(pass, layer, row);
+  hr_range keys = visible_keys(pass, span, layer, row);
   return (hr_query){
       .q = ws->query + row * ws->heads_stride + head * d->head_width,
       .first = (uint32_t)keys.begin,
       .end = (uint32_t)keys.end,
-      .position = (int32_t)(pass->request->start + row),
+      .position = (int32_t)hr_position_of(span, row),
       .slope = ws->slope[head],
       .max = max,
       .sum = sum,
@@ -94,12 +104,12 @@ static hr_query query_of(const hr_pass *pass, uint32_t layer, size_t row, size_t
   };
 }
 
-static void attend_block(const hr_pass *pass, uint32_t layer, size_t kv_head, size_t block,
-                         const hr_query *query, size_t count) {
+static void attend_block(const hr_pass *pass, const hr_span *span, uint32_t layer, size_t kv_head,
+                         size_t block, const hr_query *query, size_t count) {
   const hr_description *d = &pass->model->description;
   hr_attend attend = {
-      .keys = cached_keys(pass->cache, layer, kv_head),
-      .values = cached_values(pass->cache, layer, kv_head),
+      .keys = cached_keys(pass, span, layer, kv_head),
+      .values = cached_values(pass, span, layer, kv_head),
       .width = d->head_width,
       .block = (uint32_t)block,
       .cap = d->score_cap,
@@ -122,10 +132,10 @@ static void finish_head(const hr_pass *pass, size_t row, size_t head, float *out
   memcpy(to, out, width * sizeof *to);
 }
 
-/* Rows of one key/value head against all their keys, blocks ascending. A query's
- * first block is written straight into its running result. */
-static void attend_tile(hr_pass *pass, unsigned thread, uint32_t layer, size_t kv_head,
-                        hr_range rows) {
+/* Rows of one text and one key/value head against all their keys, blocks ascending.
+ * A query's first block is written straight into its running result. */
+static void attend_tile(hr_pass *pass, unsigned thread, const hr_span *span, uint32_t layer,
+                        size_t kv_head, hr_range rows) {
   const hr_description *d = &pass->model->description;
   hr_workspace *ws = pass->ws;
   hr_private *own = &ws->private[thread];
@@ -133,7 +143,7 @@ static void attend_tile(hr_pass *pass, unsigned thread, uint32_t layer, size_t k
   size_t begin = SIZE_MAX, end = 0;
   for (size_t r = rows.begin; r < rows.end; r++) {
     for (size_t g = 0; g < group; g++, count++)
-      own->query[count] = query_of(pass, layer, r, kv_head * group + g, NULL, NULL, NULL);
+      own->query[count] = query_of(pass, span, layer, r, kv_head * group + g, NULL, NULL, NULL);
     begin = hr_min_size(begin, own->query[count - 1].first / HR_KEY_BLOCK);
     if (own->query[count - 1].end > end) end = own->query[count - 1].end;
   }
@@ -144,7 +154,7 @@ static void attend_tile(hr_pass *pass, unsigned thread, uint32_t layer, size_t k
       own->query[i].sum = running ? &own->sum[i] : &own->block_sum[i];
       own->query[i].out = (running ? own->out : own->block_out) + i * ws->out_stride;
     }
-    attend_block(pass, layer, kv_head, block, own->query, count);
+    attend_block(pass, span, layer, kv_head, block, own->query, count);
     for (size_t i = 0; i < count; i++) {
       const hr_query *q = &own->query[i];
       if (q->max == &own->max[i] || q->end <= block * HR_KEY_BLOCK) continue;
@@ -171,10 +181,10 @@ static void attend_part(const hr_pass *pass, unsigned thread, uint32_t layer, si
   size_t group = d->heads / d->kv_heads;
   for (size_t g = 0; g < group; g++) {
     size_t head = kv_head * group + g, at = head * most_blocks(ws) + block;
-    query[g] = query_of(pass, layer, 0, head, &ws->part_max[at], &ws->part_sum[at],
+    query[g] = query_of(pass, ws->span, layer, 0, head, &ws->part_max[at], &ws->part_sum[at],
                         ws->part_out + at * ws->out_stride);
   }
-  attend_block(pass, layer, kv_head, block, query, group);
+  attend_block(pass, ws->span, layer, kv_head, block, query, group);
 }
 
 /* Blocks of one head, ascending, and the head's place in the row. */
@@ -213,22 +223,39 @@ static void attend_along_keys(hr_pass *pass, unsigned thread, unsigned threads, 
     for (size_t h = run.begin; h < run.end; h++) merge_head(pass, h, first_block, blocks);
 }
 
+/* The rows of a tile of queries, counted through all texts. */
+static hr_range tile_of(const hr_pass *pass, size_t index, const hr_span **span) {
+  const hr_workspace *ws = pass->ws;
+  size_t rows = hr_tile_rows(&pass->model->description), low = 0, high = ws->spans;
+  while (high - low > 1) {
+    size_t middle = low + (high - low) / 2;
+    if (ws->span[middle].first_tile <= index)
+      low = middle;
+    else
+      high = middle;
+  }
+  *span = &ws->span[low];
+  size_t begin = (index - (*span)->first_tile) * rows;
+  size_t end = hr_min_size(begin + rows, (*span)->text.rows);
+  return (hr_range){(*span)->first_row + begin, (*span)->first_row + end};
+}
+
 /* Many rows: heads x tiles of rows. Later rows see more keys; they come first, so
  * that what is left for the end is small. */
 static void attend_rows(hr_pass *pass, unsigned thread, unsigned threads, uint32_t layer) {
   const hr_description *d = &pass->model->description;
-  size_t rows = pass->request->rows, group = d->heads / d->kv_heads;
-  size_t tile = group < HR_QUERIES ? HR_QUERIES / group : 1;
-  size_t tiles = (rows + tile - 1) / tile;
-  size_t keys = pass->request->start + (rows + 1) / 2;
+  const hr_span *last = &pass->ws->span[pass->ws->spans - 1];
+  size_t tile = hr_tile_rows(d);
+  size_t tiles = last->first_tile + (last->text.rows + tile - 1) / tile;
+  size_t keys = last->text.start + (last->text.rows + 1) / 2;
   hr_step step = hr_begin_step(pass, thread, threads, d->kv_heads * tiles,
                                keys * bytes_of_key(pass) * tile);
   step.tiles.single = true;
   for (hr_range run; hr_next_run(&step, &run);)
     for (size_t u = run.begin; u < run.end; u++) {
-      size_t begin = (tiles - 1 - u % tiles) * tile;
-      attend_tile(pass, thread, layer, u / tiles,
-                  (hr_range){begin, hr_min_size(begin + tile, rows)});
+      const hr_span *span;
+      hr_range rows = tile_of(pass, tiles - 1 - u % tiles, &span);
+      attend_tile(pass, thread, span, layer, u / tiles, rows);
     }
 }
 
@@ -243,7 +270,7 @@ static void attend_few_keys(hr_pass *pass, unsigned thread, unsigned threads, ui
     for (size_t h = run.begin; h < run.end; h++) {
       place_head(pass, layer, 0, h);
       hr_mark(pass, thread, HR_PART_PLACE);
-      attend_tile(pass, thread, layer, h, (hr_range){0, 1});
+      attend_tile(pass, thread, pass->ws->span, layer, h, (hr_range){0, 1});
       hr_mark(pass, thread, HR_PART_ATTENTION);
     }
 }
@@ -261,7 +288,7 @@ static void place_heads(hr_pass *pass, unsigned thread, unsigned threads, uint32
 
 void hr_attention(hr_pass *pass, unsigned thread, unsigned threads, uint32_t layer) {
   size_t rows = pass->request->rows;
-  hr_range keys = visible_keys(pass, layer, 0);
+  hr_range keys = visible_keys(pass, pass->ws->span, layer, 0);
   size_t first_block = keys.begin / HR_KEY_BLOCK;
   size_t blocks = (keys.end + HR_KEY_BLOCK - 1) / HR_KEY_BLOCK - first_block;
 

@@ -40,7 +40,7 @@ static void place_row(const hr_pass *pass, size_t row, float *x) {
   const hr_transformer *model = pass->model;
   const hr_description *d = &model->description;
   hr_workspace *ws = pass->ws;
-  uint32_t position = (uint32_t)(pass->request->start + row);
+  uint32_t position = (uint32_t)hr_position_of(hr_span_of_row(pass, row), row);
   size_t half = d->rope_width / 2;
   switch (d->position) {
     case HR_POSITION_SINUSOIDAL:

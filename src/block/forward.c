@@ -49,12 +49,39 @@ static void run_pass(void *arg, unsigned thread, unsigned threads) {
   hr_mark(pass, thread, HR_PART_HEAD);
 }
 
+/* Notes the texts of a request, and what is counted through all of them. */
+static void note_texts(hr_workspace *ws, const hr_request *request) {
+  const hr_text all = {.rows = request->rows, .start = request->start};
+  const hr_text *texts = request->texts ? request->texts : &all;
+  ws->spans = request->texts ? request->text_count : 1;
+  size_t tile = hr_tile_rows(&ws->model->description), row = 0, tiles = 0;
+  for (size_t i = 0; i < ws->spans; i++) {
+    ws->span[i] = (hr_span){.text = texts[i], .first_row = row, .first_tile = tiles};
+    row += texts[i].rows;
+    tiles += (texts[i].rows + tile - 1) / tile;
+  }
+}
+
+const hr_span *hr_span_of_row(const hr_pass *pass, size_t row) {
+  const hr_span *span = pass->ws->span;
+  size_t low = 0, high = pass->ws->spans;
+  while (high - low > 1) {
+    size_t middle = low + (high - low) / 2;
+    if (span[middle].first_row <= row)
+      low = middle;
+    else
+      high = middle;
+  }
+  return &span[low];
+}
+
 hr_status hr_forward(hr_workspace *ws, hr_team *team, unsigned threads, hr_kv_cache *cache,
                      const hr_request *request, hr_error *err) {
   hr_pass pass = {.model = ws->model, .kernels = ws->kernels, .ws = ws, .team = team,
                   .cache = cache, .request = request,
                   .shares = hr_team_shares(team, threads)};
   hr_tiles_clear(&ws->tiles);
+  note_texts(ws, request);
   return hr_team_run(team, threads, run_pass, &pass, err);
 }
 
@@ -193,6 +220,7 @@ static void lay_out(arena *a, hr_workspace *ws, const hr_description *d) {
   ws->part_max = take(a, parts, sizeof(float));
   ws->part_sum = take(a, parts, sizeof(float));
   ws->part_out = take(a, product_of(a, parts, ws->out_stride), sizeof(float));
+  ws->span = take(a, rows, sizeof(hr_span));
   ws->tiles.of = take(a, ws->threads, sizeof(hr_tiles_range));
   ws->tiles.threads = ws->threads;
   ws->private = take(a, ws->threads, sizeof(hr_private));

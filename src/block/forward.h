@@ -31,17 +31,30 @@ typedef void hr_tap_fn(void *arg, const char *name, uint32_t layer, const float 
 
 typedef struct hr_workspace hr_workspace;
 
+/* Rows of a pass that belong to one sequence: they see each other and what the
+ * cache holds of it, and nothing else. */
+typedef struct hr_text {
+  size_t rows;  /* at least 1 */
+  size_t start; /* position of the first */
+  size_t slot;  /* place in the cache of its position 0; a multiple of HR_PANEL_ROWS */
+} hr_text;
+
 /* What a pass is asked to do. */
 typedef struct hr_request {
   const int32_t *ids;   /* [rows], each below the vocabulary's size */
   size_t rows;          /* at most the workspace's */
   size_t start;         /* position of the first row; start + rows fits the cache */
+  const hr_text *texts; /* [text_count], their rows one behind the other; each fits the cache
+                           from slot on, and none overlaps another. NULL: all rows are one text
+                           from start, at slot 0 */
+  size_t text_count;
   size_t logits_from;   /* first row whose logits are wanted; rows: none */
   float *logits;        /* [rows - logits_from][vocab] */
   const int32_t *types; /* [rows] kinds of segment, each below the model's types; NULL: all 0 */
   float *hidden;        /* [rows][width] what leaves the last layer and its norm; NULL: not wanted */
-  float *pooled;        /* [width] the first row behind the pooler; NULL: not wanted. Needs hidden */
-  float *scores;        /* [classes] of pooled; NULL: not wanted. Needs pooled */
+  float *pooled;        /* [texts][width] their first rows behind the pooler; NULL: not wanted.
+                           Needs hidden */
+  float *scores;        /* [texts][classes] of pooled; NULL: not wanted. Needs pooled */
 } hr_request;
 
 /* Buffers for passes of up to rows tokens on up to threads threads, with a

@@ -5,30 +5,39 @@
 
 #include "block/pass.h"
 
-/* Outputs of one row through one matrix. */
-static void project_row(hr_pass *pass, unsigned thread, unsigned threads, const hr_matrix *m,
-                        const float *x, float *y) {
+/* One row of each text through one matrix. */
+static void project_texts(hr_pass *pass, unsigned thread, unsigned threads, const hr_matrix *m,
+                          const float *x, size_t x_stride, float *y) {
   const hr_matrix *matrices[] = {m};
-  hr_input input = hr_prepare(pass, thread, threads, NULL, x, m->k, 1, m->k, matrices, 1);
+  hr_input input = hr_prepare(pass, thread, threads, NULL, x, x_stride, pass->ws->spans, m->k,
+                              matrices, 1);
   const hr_projection to = {m, y, m->n};
   hr_project(pass, thread, threads, &input, &to, 1, false);
   hr_end_step(pass, thread, HR_PART_HEAD);
 }
 
-static void pool_first_row(hr_pass *pass, unsigned thread, unsigned threads) {
+/* The first row of each text, side by side, through the pooler. */
+static void pool_first_rows(hr_pass *pass, unsigned thread, unsigned threads) {
   const hr_transformer *model = pass->model;
   const hr_description *d = &model->description;
   const hr_request *request = pass->request;
-  if (model->pooler.panels)
-    project_row(pass, thread, threads, &model->pooler, request->hidden, request->pooled);
+  hr_workspace *ws = pass->ws;
+  bool pooler = model->pooler.panels != NULL;
+  float *first = pooler ? ws->sub : request->pooled;
+  size_t stride = pooler ? ws->x_stride : d->width;
+  if (thread == 0)
+    for (size_t i = 0; i < ws->spans; i++)
+      memcpy(first + i * stride, request->hidden + ws->span[i].first_row * d->width,
+             d->width * sizeof *first);
+  hr_end_step(pass, thread, HR_PART_HEAD);
+  if (!pooler) return;
+  project_texts(pass, thread, threads, &model->pooler, first, stride, request->pooled);
   if (thread == 0) {
     float *y = request->pooled;
-    if (!model->pooler.panels)
-      memcpy(y, request->hidden, d->width * sizeof *y);
-    else if (d->pooler == HR_POOLER_TANH)
-      pass->kernels->tanh(y, y, d->width);
+    if (d->pooler == HR_POOLER_TANH)
+      pass->kernels->tanh(y, y, ws->spans * d->width);
     else
-      pass->kernels->relu(y, NULL, y, d->width);
+      pass->kernels->relu(y, NULL, y, ws->spans * d->width);
   }
   hr_end_step(pass, thread, HR_PART_HEAD);
 }
@@ -53,9 +62,10 @@ void hr_hidden(hr_pass *pass, unsigned thread, unsigned threads) {
     for (size_t r = run.begin; r < run.end; r++) hidden_row(pass, r);
   hr_end_step(pass, thread, HR_PART_HEAD);
   if (!request->pooled) return;
-  pool_first_row(pass, thread, threads);
+  pool_first_rows(pass, thread, threads);
   if (request->scores)
-    project_row(pass, thread, threads, &model->classifier, request->pooled, request->scores);
+    project_texts(pass, thread, threads, &model->classifier, request->pooled,
+                  model->description.width, request->scores);
 }
 
 /* Scale and cap. */

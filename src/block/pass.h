@@ -10,6 +10,12 @@
 
 enum { HR_QUERIES = 32 }; /* queries that one thread attends with together */
 
+/* A text of the pass, and where its rows and its tiles of queries begin. */
+typedef struct hr_span {
+  hr_text text;
+  size_t first_row, first_tile;
+} hr_span;
+
 /* What one thread has for itself. */
 typedef struct hr_private {
   float *row;      /* one normed row */
@@ -40,6 +46,8 @@ struct hr_workspace {
   float *gate, *up;
   float *cos, *sin;   /* [rows][rope_width / 2] */
   float *part_max, *part_sum, *part_out; /* one row, [heads][blocks of keys] */
+  hr_span *span; /* [rows] the texts of the pass */
+  size_t spans;
   size_t x_stride, heads_stride, kv_stride, ffn_stride, quantized_stride, out_stride;
   hr_private *private;
   hr_tiles tiles; /* of the step that is being done */
@@ -61,6 +69,19 @@ typedef struct hr_pass {
 typedef struct hr_range {
   size_t begin, end;
 } hr_range;
+
+/* The text that a row of the pass belongs to. */
+const hr_span *hr_span_of_row(const hr_pass *pass, size_t row);
+
+static inline size_t hr_position_of(const hr_span *span, size_t row) {
+  return span->text.start + (row - span->first_row);
+}
+
+/* Rows whose queries of one key/value head a thread attends with together. */
+static inline size_t hr_tile_rows(const hr_description *d) {
+  size_t group = d->heads / d->kv_heads;
+  return group < HR_QUERIES ? HR_QUERIES / group : 1;
+}
 
 /* Number of one of the model's layers. */
 static inline uint32_t hr_layer_index(const hr_pass *pass, const hr_layer *layer) {
