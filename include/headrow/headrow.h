@@ -111,10 +111,28 @@ HR_API hr_model *hr_model_open_memory(const void *data, size_t bytes, const char
 /* NULL is allowed. */
 HR_API void hr_model_free(hr_model *model);
 
+/* How the rows of a text become one vector. */
+typedef enum hr_pooling {
+  HR_POOLING_NONE, /* the file doesn't say */
+  HR_POOLING_MEAN,
+  HR_POOLING_CLS,  /* the first row */
+  HR_POOLING_LAST
+} hr_pooling;
+
 /* Number of tokens in the vocabulary: the width of a row of logits. */
 HR_API size_t hr_model_vocab_size(const hr_model *model);
 /* Positions the model was trained for; 0 where the file doesn't say. */
 HR_API size_t hr_model_trained_context(const hr_model *model);
+/* Width of the embedding: of a row of hidden states. */
+HR_API size_t hr_model_width(const hr_model *model);
+/* False for encoders without a language-model head: they give hidden states only. */
+HR_API bool hr_model_has_logits(const hr_model *model);
+/* The pooling that the model was trained with. */
+HR_API hr_pooling hr_model_pooling(const hr_model *model);
+/* Kinds of segment that hr_session_encode takes; 0: none. */
+HR_API size_t hr_model_types(const hr_model *model);
+/* Scores that the model's classifier gives; 0: it has none. One is a ranking head. */
+HR_API size_t hr_model_classes(const hr_model *model);
 /* True when generation should end after this token (end of text, of turn, ...). */
 HR_API bool hr_model_is_end_token(const hr_model *model, int32_t id);
 /* True when the model has a tokenizer; without one only ids go in and out. */
@@ -213,6 +231,21 @@ HR_API hr_status hr_session_eval(hr_session *session, const int32_t *ids, size_t
 /* Row i of the logits of the last call of hr_session_eval, vocab_size floats,
  * valid until the next one; NULL when there is no such row. */
 HR_API const float *hr_session_logits(const hr_session *session, size_t row);
+
+/* Evaluates a whole text, from position 0, for its hidden states; what the session
+ * held before is gone. types are the kinds of segment of the tokens, NULL for all 0:
+ * BERT's are 0 for the first and 1 for the second of two texts. Fails as
+ * hr_session_eval does, and then leaves the session empty. */
+HR_API hr_status hr_session_encode(hr_session *session, const int32_t *ids, const int32_t *types,
+                                   size_t count, hr_error *err);
+
+/* What hr_session_encode made, valid until the next call on this session; NULL when
+ * there is none. The row of a token behind the last layer and its norm, width
+ * floats; the first row behind the model's pooler, width floats, or that row itself
+ * where it has none (encoders only); the classifier's scores, as many as classes. */
+HR_API const float *hr_session_hidden(const hr_session *session, size_t row);
+HR_API const float *hr_session_pooled(const hr_session *session);
+HR_API const float *hr_session_scores(const hr_session *session);
 
 /* Tokens evaluated so far, and how many fit. */
 HR_API size_t hr_session_position(const hr_session *session);

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <headrow/headrow.h>
+
 #include "kernels/layout.h"
 
 typedef enum hr_norm_kind { HR_NORM_RMS, HR_NORM_LAYER } hr_norm_kind;
@@ -38,14 +40,14 @@ typedef enum hr_rope_scaling_kind {
   HR_ROPE_SCALING_LINEAR, /* all frequencies divided by the factor */
   HR_ROPE_SCALING_LLAMA3, /* low frequencies divided, high ones kept, a ramp between */
   HR_ROPE_SCALING_YARN,   /* the same with a ramp over the pairs, and larger scores */
-  HR_ROPE_SCALING_LONG    /* factors of the file's own, one set for short and one for long contexts */
+  HR_ROPE_SCALING_LONG    /* the file's own factors, one set for short, one for long contexts */
 } hr_rope_scaling_kind;
 
 typedef struct hr_rope_scaling {
   hr_rope_scaling_kind kind;
   double factor;
   double original_context; /* positions before the stretching */
-  double low, high;        /* full turns over these that bound the ramp; YaRN: its beta_slow, beta_fast */
+  double low, high;        /* turns over these that bound the ramp; YaRN's beta_slow, beta_fast */
   double magnitude;        /* cos and sin are multiplied by it; 0: by what the kind says */
 } hr_rope_scaling;
 
@@ -62,9 +64,6 @@ typedef enum hr_activation {
 
 /* The function behind the pooler, a matrix on the first row of a text. */
 typedef enum hr_pooler { HR_POOLER_TANH, HR_POOLER_RELU } hr_pooler;
-
-/* How the rows of a text become one vector. */
-typedef enum hr_pooling { HR_POOLING_NONE, HR_POOLING_MEAN, HR_POOLING_CLS, HR_POOLING_LAST } hr_pooling;
 
 typedef struct hr_description {
   const char *family;     /* name of the architecture, for people */

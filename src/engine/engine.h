@@ -32,9 +32,17 @@ struct hr_session {
   size_t position;
   float *logits;            /* of the last call */
   size_t logits_rows, logits_capacity;
+  float *hidden;            /* of the last call of hr_session_encode */
+  size_t hidden_rows, hidden_capacity;
+  float *pooled, *scores;   /* behind one another; encoders only */
+  bool has_pooled;
   hr_progress_fn *progress;
   void *progress_data;
 };
+
+/* Whether the tokens are in the vocabulary and fit behind the session's position. */
+hr_status hr_session_check_ids(const hr_session *session, const int32_t *ids, size_t count,
+                               hr_error *err);
 
 /* What a session takes when its options leave it open. */
 size_t hr_default_context(const hr_description *d);

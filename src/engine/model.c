@@ -149,6 +149,26 @@ size_t hr_model_trained_context(const hr_model *model) {
   return model->loaded.transformer.description.context;
 }
 
+size_t hr_model_width(const hr_model *model) {
+  return model->loaded.transformer.description.width;
+}
+
+bool hr_model_has_logits(const hr_model *model) {
+  return model->has_weights && !model->loaded.transformer.description.headless;
+}
+
+hr_pooling hr_model_pooling(const hr_model *model) {
+  return model->loaded.transformer.description.pooling;
+}
+
+size_t hr_model_types(const hr_model *model) {
+  return model->loaded.transformer.description.types;
+}
+
+size_t hr_model_classes(const hr_model *model) {
+  return model->loaded.transformer.description.classes;
+}
+
 bool hr_model_is_end_token(const hr_model *model, int32_t id) {
   return hr_vocab_is_end(&model->vocab, id);
 }

@@ -98,10 +98,13 @@ void hr_session_free(hr_session *s) {
   hr_workspace_free(s->workspace);
   hr_kv_cache_finish(&s->cache);
   hr_free(s->logits);
+  hr_free(s->hidden);
+  hr_free(s->pooled);
   hr_free(s);
 }
 
-static hr_status check_ids(const hr_session *s, const int32_t *ids, size_t count, hr_error *err) {
+hr_status hr_session_check_ids(const hr_session *s, const int32_t *ids, size_t count,
+                               hr_error *err) {
   size_t vocab = hr_model_vocab_size(s->model);
   if (count == 0)
     return hr_fail(err, HR_ERROR_USAGE, "no tokens to evaluate, expected at least one");
@@ -173,11 +176,16 @@ static hr_status run_chunks(hr_session *s, const int32_t *ids, size_t count, hr_
 hr_status hr_session_eval(hr_session *s, const int32_t *ids, size_t count, hr_logits_rows rows,
                           hr_error *err) {
   size_t before = s->position;
-  s->logits_rows = 0;
+  s->logits_rows = s->hidden_rows = 0;
+  s->has_pooled = false;
   if ((unsigned)rows > HR_LOGITS_ALL)
     return hr_fail(err, HR_ERROR_USAGE, "rows of logits is %d, expected 0 to %d", (int)rows,
                    HR_LOGITS_ALL);
-  hr_status status = check_ids(s, ids, count, err);
+  if (rows != HR_LOGITS_NONE && s->model->loaded.transformer.description.headless)
+    return hr_fail(err, HR_ERROR_USAGE,
+                   "%s: is an encoder without a language-model head, it gives hidden states only",
+                   s->model->path);
+  hr_status status = hr_session_check_ids(s, ids, count, err);
   size_t wanted = rows == HR_LOGITS_ALL ? count : rows == HR_LOGITS_LAST ? 1 : 0;
   if (status == HR_OK) status = make_room(s, wanted, err);
   if (status != HR_OK) return status;

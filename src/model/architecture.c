@@ -260,7 +260,8 @@ static const hr_tensor_names bert_names = {
         [HR_TENSOR_GATE_UP] = "encoder.layer.%u.mlp.gated_layers",
         [HR_TENSOR_UP] = "encoder.layer.%u.intermediate.dense",
         [HR_TENSOR_DOWN] = "encoder.layer.%u.output.dense|encoder.layer.%u.mlp.wo",
-        [HR_TENSOR_FFN_POST_NORM] = "encoder.layer.%u.output.LayerNorm|encoder.layer.%u.mlp.layernorm",
+        [HR_TENSOR_FFN_POST_NORM] =
+            "encoder.layer.%u.output.LayerNorm|encoder.layer.%u.mlp.layernorm",
     },
 };
 

@@ -50,7 +50,7 @@ typedef struct hr_tensor_names {
 /* What is particular about a family's files. */
 enum {
   HR_SPELLED_OUT = 1,          /* they name position, norm place and activation themselves */
-  HR_GGUF_PAIRS = 2,           /* GGUF holds the rows of q and k reordered, so that RoPE turns pairs */
+  HR_GGUF_PAIRS = 2,           /* GGUF holds rows of q and k in an order for RoPE in pairs */
   HR_HF_GAIN_PLUS_ONE = 4,     /* safetensors hold the norms' gain - 1 */
   HR_HF_GROUPED_QKV = 8,       /* fused q, k, v: for each key/value head its queries, key, value */
   HR_HF_GELU_IS_TANH = 16,     /* config.json says gelu and means the tanh form */
@@ -72,7 +72,7 @@ typedef struct hr_architecture {
   double hf_eps;         /* of the norms, where config.json leaves it to the library's default */
   double hf_rope_part;   /* share of a head's columns that turn, likewise; 0: all */
   uint32_t hf_context;   /* positions, likewise; 0: config.json must tell */
-  uint32_t deep_layers;  /* of the sibling whose scores are scaled by width / heads in GGUF; 0: none */
+  uint32_t deep_layers;  /* of the sibling whose scores GGUF scales by width / heads; 0: none */
   const hr_tensor_names *gguf_names, *hf_names;
 } hr_architecture;
 

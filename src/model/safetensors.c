@@ -20,8 +20,12 @@ static const char index_extension[] = ".safetensors.index.json";
 
 typedef struct values {
   json_t *config;
+  json_t *pooling; /* of 1_Pooling/config.json, which sentence-transformers writes; may be NULL */
   char *path;
 } values;
+
+/* Before the keys of that file. */
+static const char pooling_prefix[] = "1_Pooling.";
 
 /* --- JSON files ------------------------------------------------------------ */
 
@@ -94,7 +98,12 @@ static void load(const json_t *json, hr_value *value) {
 }
 
 static bool st_lookup(const hr_source *source, const char *key, hr_value *value) {
-  const json_t *json = ((const values *)source->values)->config;
+  const values *own = source->values;
+  const json_t *json = own->config;
+  if (strncmp(key, pooling_prefix, sizeof pooling_prefix - 1) == 0) {
+    json = own->pooling;
+    key += sizeof pooling_prefix - 1;
+  }
   for (const char *dot; (dot = strchr(key, '.')); key = dot + 1) {
     char outer[128];
     size_t length = (size_t)(dot - key);
@@ -130,13 +139,16 @@ static void visit_object(const hr_source *source, json_t *object, const char *ou
 }
 
 static void st_visit(const hr_source *source, hr_source_visit_fn *visit, void *arg) {
-  visit_object(source, ((const values *)source->values)->config, "", 1, visit, arg);
+  const values *own = source->values;
+  visit_object(source, own->config, "", 1, visit, arg);
+  if (own->pooling) visit_object(source, own->pooling, "1_Pooling", 1, visit, arg);
 }
 
 static void st_finish(hr_source *source) {
   values *own = source->values;
   if (!own) return;
   json_decref(own->config);
+  json_decref(own->pooling);
   hr_free(own->path);
   hr_free(own);
   source->values = NULL;
@@ -186,6 +198,16 @@ static char *find_config(const char *path, hr_error *err) {
   return NULL;
 }
 
+/* How rows become one vector is in a folder of its own, where anyone says it. */
+static hr_status read_pooling(values *own, const char *path, hr_error *err) {
+  char *pooling = beside(path, folder_length(path), "1_Pooling/config.json", err);
+  if (!pooling) return HR_ERROR_MEMORY;
+  bool there = hr_source_file_exists(pooling);
+  if (there) own->pooling = parse_file(pooling, err);
+  hr_free(pooling);
+  return there && !own->pooling ? err->status : HR_OK;
+}
+
 static hr_status read_config(hr_source *source, const char *path, hr_error *err) {
   values *own = hr_calloc(1, sizeof *own);
   source->kind = HR_SOURCE_SAFETENSORS;
@@ -196,7 +218,7 @@ static hr_status read_config(hr_source *source, const char *path, hr_error *err)
   if (!own->path) return err->status;
   source->values_path = own->path;
   own->config = parse_file(own->path, err);
-  return own->config ? HR_OK : err->status;
+  return own->config ? read_pooling(own, path, err) : err->status;
 }
 
 /* --- Tensors --------------------------------------------------------------- */

@@ -1,0 +1,521 @@
+/* SPDX-License-Identifier: MIT
+ * Every family of the architecture table, as Hugging Face names things and as
+ * GGUF, against double precision; and what their files may not ask for. */
+#include <criterion/criterion.h>
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "headrow/headrow.h"
+#include "tests/support/arrays.h"
+#include "tests/support/measure.h"
+
+#define FAMILIES HEADROW_SOURCE_ROOT "/tests/fixtures/families/"
+
+/* fp32 on models of two layers is a hundred times better; GELU's two forms are
+ * further apart than this. */
+#define TOLERANCE 1e-5
+
+/* --- Helpers ---------------------------------------------------------------- */
+
+typedef struct path {
+  char text[PATH_MAX];
+} path;
+
+__attribute__((format(printf, 1, 2))) static path path_of(const char *format, ...) {
+  path p;
+  va_list list;
+  va_start(list, format);
+  int n = vsnprintf(p.text, sizeof p.text, format, list);
+  va_end(list);
+  cr_assert(n > 0 && (size_t)n < sizeof p.text);
+  return p;
+}
+
+static hr_model *open_model(const char *file) {
+  hr_error err = {0};
+  hr_model *model = hr_model_open(file, NULL, &err);
+  cr_assert(model, "%s", err.message);
+  return model;
+}
+
+static hr_session *open_session(const hr_model *model, size_t context, size_t chunk,
+                                unsigned threads) {
+  hr_error err = {0};
+  hr_session_options options;
+  hr_session_options_init(&options);
+  options.context = context;
+  options.chunk = chunk;
+  options.threads = threads;
+  options.no_pin = true;
+  hr_session *session = hr_session_create(model, &options, &err);
+  cr_assert(session, "%s", err.message);
+  return session;
+}
+
+static void close_to(const float *x, const array *expected, const char *file) {
+  double d = distance_to(x, expected->value, expected->count);
+  cr_expect(d < TOLERANCE, "%s: %s are off by %g of their range", file, expected->name, d);
+}
+
+static hr_session *logits_of(const hr_model *model, const int32_t *ids, size_t count,
+                             size_t context, size_t chunk, unsigned threads) {
+  hr_error err = {0};
+  hr_session *session = open_session(model, context, chunk, threads);
+  cr_assert(hr_session_eval(session, ids, count, HR_LOGITS_ALL, &err) == HR_OK, "%s", err.message);
+  return session;
+}
+
+static hr_session *encode(const hr_model *model, const int32_t *ids, const int32_t *types,
+                          size_t count, unsigned threads) {
+  hr_error err = {0};
+  hr_session *session = open_session(model, 0, 0, threads);
+  cr_assert(hr_session_encode(session, ids, types, count, &err) == HR_OK, "%s", err.message);
+  return session;
+}
+
+/* --- Decoders ---------------------------------------------------------------- */
+
+static const struct family {
+  const char *name;
+  bool gguf;
+} decoders[] = {
+    {"llama3", true},    {"mistral", true},
+    {"qwen2", true},     {"qwen2_yarn", false},
+    {"qwen3", true},     {"gemma", true},
+    {"gemma2", true},    {"phi", true},
+    {"phi3", true},      {"gpt2", true},
+    {"gptj", true},      {"gptneox", true},
+    {"bloom", true},     {"gptneox_sequential", true},
+    {"falcon", true},    {"falcon_grouped", true},
+    {"opt", false},      {"mpt", true},
+    {"stablelm", true},  {"stablelm_parallel", true},
+    {"starcoder2", true}};
+enum { DECODERS = sizeof decoders / sizeof *decoders };
+
+/* In one piece; then in pieces and on more threads, with the same bits. */
+static void check_decoder(const char *file, const char *name, const arrays *expected) {
+  const array *ids = arrays_need(expected, path_of("%s.ids", name).text);
+  const array *logits = arrays_need(expected, path_of("%s.logits", name).text);
+  int32_t *text = array_ids(ids);
+  hr_model *model = open_model(file);
+  cr_assert(hr_model_has_logits(model));
+  cr_assert(logits->count == ids->count * hr_model_vocab_size(model));
+  hr_session *whole = logits_of(model, text, ids->count, 0, 0, 1);
+  close_to(hr_session_logits(whole, 0), logits, file);
+  hr_session *pieces = logits_of(model, text, ids->count, 0, 5, 3);
+  cr_expect(memcmp(hr_session_logits(whole, 0), hr_session_logits(pieces, 0),
+                   logits->count * sizeof(float)) == 0,
+            "%s: other bits in pieces", file);
+  hr_session_free(whole);
+  hr_session_free(pieces);
+  hr_model_free(model);
+  free(text);
+}
+
+Test(families, decoders) {
+  arrays expected = arrays_read(FAMILIES "expected.safetensors");
+  for (size_t i = 0; i < DECODERS; i++) {
+    const char *name = decoders[i].name;
+    check_decoder(path_of(FAMILIES "%s.safetensors", name).text, name, &expected);
+    if (decoders[i].gguf) check_decoder(path_of(FAMILIES "%s.gguf", name).text, name, &expected);
+  }
+  arrays_finish(&expected);
+}
+
+/* Phi-3 of 16 positions in its first training: a context within them turns by the
+ * other factors. */
+Test(families, short_factors_of_longrope) {
+  static const char *const forms[] = {"safetensors", "gguf"};
+  arrays expected = arrays_read(FAMILIES "expected.safetensors");
+  const array *logits = arrays_need(&expected, "phi3.short_logits");
+  int32_t *text = array_ids(arrays_need(&expected, "phi3.ids"));
+  for (size_t i = 0; i < 2; i++) {
+    path file = path_of(FAMILIES "phi3.%s", forms[i]);
+    hr_model *model = open_model(file.text);
+    hr_session *session = logits_of(model, text, 16, 16, 0, 1);
+    close_to(hr_session_logits(session, 0), logits, file.text);
+    hr_session_free(session);
+    hr_model_free(model);
+  }
+  free(text);
+  arrays_finish(&expected);
+}
+
+/* --- Encoders ---------------------------------------------------------------- */
+
+typedef struct encoder {
+  const char *file, *name;
+  hr_pooling pooling;
+  size_t classes; /* scores that the file has weights for */
+} encoder;
+
+static const encoder encoders[] = {
+    {"bert.safetensors", "bert", HR_POOLING_NONE, 3},
+    {"bert.gguf", "bert", HR_POOLING_CLS, 0},
+    {"roberta.safetensors", "roberta", HR_POOLING_NONE, 1},
+    {"roberta.gguf", "roberta", HR_POOLING_CLS, 1},
+    {"distilbert.safetensors", "distilbert", HR_POOLING_NONE, 2},
+    {"distilbert.gguf", "distilbert", HR_POOLING_NONE, 0},
+    {"nomic.safetensors", "nomic", HR_POOLING_MEAN, 0},
+    {"nomic.gguf", "nomic", HR_POOLING_MEAN, 0},
+    {"jina.safetensors", "jina", HR_POOLING_MEAN, 0},
+    {"jina.gguf", "jina", HR_POOLING_MEAN, 0},
+};
+
+static void check_encoder(const encoder *e, const arrays *expected) {
+  const array *ids = arrays_need(expected, path_of("%s.ids", e->name).text);
+  const array *hidden = arrays_need(expected, path_of("%s.hidden", e->name).text);
+  int32_t *text = array_ids(ids);
+  int32_t *types = array_ids(arrays_need(expected, path_of("%s.types", e->name).text));
+  path file = path_of(FAMILIES "%s", e->file);
+  hr_model *model = open_model(file.text);
+  cr_expect(!hr_model_has_logits(model), "%s", e->file);
+  cr_expect(hr_model_pooling(model) == e->pooling, "%s: %d", e->file, hr_model_pooling(model));
+  cr_expect(hr_model_classes(model) == e->classes, "%s", e->file);
+  hr_session *session = encode(model, text, types, ids->count, 1);
+  close_to(hr_session_hidden(session, 0), hidden, e->file);
+  if (e->classes) {
+    close_to(hr_session_pooled(session), arrays_need(expected, path_of("%s.pooled", e->name).text),
+             e->file);
+    const array *scores = arrays_need(expected, path_of("%s.scores", e->name).text);
+    for (size_t i = 0; i < e->classes; i++) /* one score has no range */
+      cr_expect_float_eq((double)hr_session_scores(session)[i], scores->value[i], 1e-5);
+  } else {
+    cr_expect(!hr_session_scores(session));
+  }
+  hr_session *again = encode(model, text, types, ids->count, 3);
+  cr_expect(memcmp(hr_session_hidden(session, 0), hr_session_hidden(again, 0),
+                   hidden->count * sizeof(float)) == 0);
+  hr_session_free(again);
+  hr_session_free(session);
+  hr_model_free(model);
+  free(text);
+  free(types);
+}
+
+Test(families, encoders) {
+  arrays expected = arrays_read(FAMILIES "expected.safetensors");
+  for (size_t i = 0; i < sizeof encoders / sizeof *encoders; i++)
+    check_encoder(&encoders[i], &expected);
+  arrays_finish(&expected);
+}
+
+Test(families, an_encoder_gives_no_logits_and_knows_its_types) {
+  hr_error err = {0};
+  const int32_t ids[] = {1, 2, 3}, types[] = {0, 1, 2};
+  hr_model *model = open_model(FAMILIES "bert.gguf");
+  hr_session *session = open_session(model, 0, 0, 1);
+  cr_expect(hr_session_eval(session, ids, 3, HR_LOGITS_LAST, &err) == HR_ERROR_USAGE);
+  cr_expect(strstr(err.message, "no language-model head") || strstr(err.message, "without a"),
+            "%s", err.message);
+  cr_expect(hr_session_encode(session, ids, types, 3, &err) == HR_ERROR_USAGE);
+  cr_expect(strstr(err.message, "type 2 of token 2"), "%s", err.message);
+  cr_expect(!hr_session_hidden(session, 0));
+  cr_expect(hr_session_encode(session, ids, NULL, 3, &err) == HR_OK);
+  cr_expect(hr_session_hidden(session, 2) && !hr_session_hidden(session, 3));
+  cr_expect(hr_model_types(model) == 2);
+  hr_session_free(session);
+  hr_model_free(model);
+}
+
+/* Hidden states of a decoder are what its head reads. */
+Test(families, hidden_states_of_a_decoder_in_pieces) {
+  hr_error err = {0};
+  int32_t ids[20];
+  for (int i = 0; i < 20; i++) ids[i] = i * 7 % 13;
+  hr_model *model = open_model(FAMILIES "qwen3.gguf");
+  hr_session *whole = open_session(model, 0, 0, 1), *pieces = open_session(model, 0, 3, 2);
+  cr_assert(hr_session_encode(whole, ids, NULL, 20, &err) == HR_OK, "%s", err.message);
+  cr_assert(hr_session_encode(pieces, ids, NULL, 20, &err) == HR_OK, "%s", err.message);
+  size_t width = hr_model_width(model);
+  cr_assert(width == 16);
+  cr_expect(memcmp(hr_session_hidden(whole, 0), hr_session_hidden(pieces, 0),
+                   20 * width * sizeof(float)) == 0);
+  cr_expect(!hr_session_pooled(whole));
+  hr_session_free(whole);
+  hr_session_free(pieces);
+  hr_model_free(model);
+}
+
+/* --- Folders with another config ----------------------------------------------- */
+
+/* A folder of a test's own with a link to the weights and a config.json. */
+static path make_folder(const char *weights, const json_t *config) {
+  const char *base = getenv("TMPDIR");
+  path folder = path_of("%s/headrow-test-XXXXXX", base && *base ? base : "/tmp");
+  cr_assert(mkdtemp(folder.text));
+  cr_assert(symlink(weights, path_of("%s/model.safetensors", folder.text).text) == 0);
+  cr_assert(json_dump_file(config, path_of("%s/config.json", folder.text).text, 0) == 0);
+  return folder;
+}
+
+static void remove_folder(const path *folder) {
+  unlink(path_of("%s/1_Pooling/config.json", folder->text).text);
+  rmdir(path_of("%s/1_Pooling", folder->text).text);
+  unlink(path_of("%s/model.safetensors", folder->text).text);
+  unlink(path_of("%s/config.json", folder->text).text);
+  rmdir(folder->text);
+}
+
+/* Sets "outer.inner" or "key". */
+static void set_member(json_t *config, const char *key, json_t *value) {
+  const char *dot = strchr(key, '.');
+  if (!dot) {
+    json_object_set_new(config, key, value);
+    return;
+  }
+  path outer = path_of("%.*s", (int)(dot - key), key);
+  if (!json_object_get(config, outer.text)) json_object_set_new(config, outer.text, json_object());
+  json_object_set_new(json_object_get(config, outer.text), dot + 1, value);
+}
+
+/* What a config with one member changed is refused with. */
+static void expect_refused(const char *name, const char *key, const char *value, const char *part) {
+  hr_error err = {0};
+  json_t *config = json_read(path_of(FAMILIES "%s_config.json", name).text);
+  json_t *json = json_loads(value, JSON_DECODE_ANY, NULL);
+  cr_assert(json, "%s", value);
+  set_member(config, key, json);
+  path folder = make_folder(path_of(FAMILIES "%s.safetensors", name).text, config);
+  hr_model *model = hr_model_open(folder.text, NULL, &err);
+  cr_expect(!model, "%s with %s %s was not refused", name, key, value);
+  cr_expect(err.status == HR_ERROR_FILE, "%s %s: status %d", name, key, err.status);
+  cr_expect(strstr(err.message, part), "'%s' is not in: %s", part, err.message);
+  hr_model_free(model);
+  remove_folder(&folder);
+  json_decref(config);
+}
+
+Test(families, what_a_config_may_not_ask_for) {
+  static const struct {
+    const char *name, *key, *value, *part;
+  } cases[] = {
+      /* features that we lack, by name and value */
+      {"opt", "do_layer_norm_before", "false", "'do_layer_norm_before' is false"},
+      {"opt", "word_embed_proj_dim", "8", "'word_embed_proj_dim' is 8"},
+      {"opt", "_remove_final_layer_norm", "true", "'_remove_final_layer_norm' is true"},
+      {"opt", "activation_function", "\"mish\"", "is 'mish', expected one of"},
+      {"mpt", "attn_config.clip_qkv", "8", "'attn_config.clip_qkv' is 8"},
+      {"mpt", "attn_config.qk_ln", "true", "'attn_config.qk_ln' is true"},
+      {"mpt", "attn_config.alibi", "false", "'attn_config.alibi' is false"},
+      {"mpt", "attn_config.attn_type", "\"multiquery_attention\"", "'multiquery_attention'"},
+      {"falcon", "alibi", "true", "'alibi' is true"},
+      {"bloom", "apply_residual_connection_post_layernorm", "true", "is true"},
+      {"llama3", "num_local_experts", "8", "'num_local_experts' is 8"},
+      {"llama3", "rope_scaling.rope_type", "\"dynamic\"", "'dynamic', expected one of"},
+      {"llama3", "rope_scaling.factor", "0.5", "'rope_scaling.factor' is 0.5"},
+      {"llama3", "rope_scaling.high_freq_factor", "1", "'rope_scaling.high_freq_factor' is 1"},
+      {"qwen2", "rope_scaling.mscale_all_dim", "1", "'rope_scaling.mscale_all_dim' is 1"},
+      {"qwen2", "rope_scaling.truncate", "false", "'rope_scaling.truncate' is false"},
+      {"phi3", "rope_scaling.long_factor", "[1]", "'rope_scaling.long_factor' has 1 elements"},
+      {"phi3", "rope_scaling.long_factor", "[1, 0]", 
+       "element 1 of 'rope_scaling.long_factor' is 0"},
+      {"bert", "position_embedding_type", "\"relative_key\"",
+       "is 'relative_key', expected 'absolute'"},
+      {"jina", "feed_forward_type", "\"reglu\"", "is 'reglu', expected 'geglu'"},
+      {"nomic", "moe_every_n_layers", "2", "'moe_every_n_layers' is 2"},
+      /* contradictions */
+      {"qwen2_yarn", "layer_types", "[\"full_attention\", \"full_attention\"]",
+       "'full_attention' for layer 1, expected 'sliding_attention'"},
+      {"qwen2_yarn", "layer_types", "[\"full_attention\"]", "'layer_types' has 1 elements"},
+      {"qwen3", "tie_word_embeddings", "false", "lm_head.weight"},
+      {"llama3", "num_key_value_heads", "3", "4 query heads and 3 key/value heads"},
+      {"llama3", "num_attention_heads", "8", "expected 48 x 16"},
+      {"llama3", "vocab_size", "12", "rows for 13 tokens, expected 12"},
+      {"llama3", "vocab_size", "14", "rows for 13 tokens, expected 14"},
+      {"llama3", "num_hidden_layers", "3", "layers.2."},
+      {"llama3", "num_hidden_layers", "1", "layers.1."},
+      {"llama3", "intermediate_size", "25", "expected 25 x 16"},
+      {"falcon", "new_decoder_architecture", "true", "query_key_value.weight' is 24 x 16"},
+      {"gpt2", "n_positions", "33", "expected 33 x 16"},
+      {"roberta", "pad_token_id", "33", "expected more than pad_token_id + 1"},
+      {"gptneox", "rotary_pct", "0.4", "an even number"},
+      {"llama3", "model_type", "\"llama4\"", "architecture 'llama4' is not known"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    expect_refused(cases[i].name, cases[i].key, cases[i].value, cases[i].part);
+}
+
+Test(families, sentence_transformers_name_the_pooling) {
+  static const struct {
+    const char *text;
+    hr_pooling pooling;
+  } cases[] = {{"{\"pooling_mode_mean_tokens\": true, \"pooling_mode_cls_token\": false}",
+                HR_POOLING_MEAN},
+               {"{\"pooling_mode_cls_token\": true}", HR_POOLING_CLS},
+               {"{\"pooling_mode_lasttoken\": true}", HR_POOLING_LAST}};
+  json_t *config = json_read(FAMILIES "bert_config.json");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    path folder = make_folder(FAMILIES "bert.safetensors", config);
+    cr_assert(mkdir(path_of("%s/1_Pooling", folder.text).text, 0700) == 0);
+    json_t *pooling = json_loads(cases[i].text, 0, NULL);
+    path file = path_of("%s/1_Pooling/config.json", folder.text);
+    cr_assert(json_dump_file(pooling, file.text, 0) == 0);
+    hr_model *model = open_model(folder.text);
+    cr_expect(hr_model_pooling(model) == cases[i].pooling);
+    hr_model_free(model);
+    json_decref(pooling);
+    remove_folder(&folder);
+  }
+  json_decref(config);
+}
+
+/* --- Checkpoints that are not part of the project -------------------------------- */
+
+static const char *data_folder(void) {
+  const char *folder = getenv("HEADROW_TEST_DATA");
+  if (folder && *folder) return folder;
+  fprintf(stderr, "not run: HEADROW_TEST_DATA is not set\n");
+  return NULL;
+}
+
+typedef struct checkpoint {
+  hr_model *model;
+  json_t *golden;
+} checkpoint;
+
+static checkpoint open_checkpoint(const char *data, const char *family, const char *kind) {
+  checkpoint c;
+  c.golden = json_read(path_of("%s/fixtures/tiny_%s_%s.json", data, family, kind).text);
+  c.model = open_model(path_of("%s/fixtures/tiny_%s.safetensors", data, family).text);
+  return c;
+}
+
+static void close_checkpoint(checkpoint *c) {
+  hr_model_free(c->model);
+  json_decref(c->golden);
+}
+
+static array member(const checkpoint *c, const char *name) {
+  return array_from_json(json_object_get(c->golden, name));
+}
+
+static int32_t *member_ids(const checkpoint *c, const char *name, size_t count) {
+  array a = member(c, name);
+  cr_assert(a.count == count, "%s has %zu", name, a.count);
+  int32_t *ids = array_ids(&a);
+  array_finish(&a);
+  return ids;
+}
+
+/* Three texts of one length: hidden states of every row, or scores. */
+static void check_texts(const char *data, const char *family, const char *kind, const char *what,
+                        const char *pooled) {
+  checkpoint c = open_checkpoint(data, family, kind);
+  array expected = member(&c, what), sequences = member(&c, "sequences"), pooler = {0};
+  if (pooled) pooler = member(&c, pooled);
+  size_t texts = sequences.dim[0], rows = sequences.dim[1], width = hr_model_width(c.model);
+  int32_t *ids = array_ids(&sequences), *types = member_ids(&c, "token_types", texts * rows);
+  bool hidden = strcmp(what, "hidden") == 0;
+  size_t each = hidden ? rows * width : hr_model_classes(c.model);
+  cr_assert(expected.count == texts * each && each);
+  for (size_t i = 0; i < texts; i++) {
+    hr_session *s = encode(c.model, ids + i * rows, types + i * rows, rows, 1);
+    const float *x = hidden ? hr_session_hidden(s, 0) : hr_session_scores(s);
+    double d = distance_to(x, expected.value + i * each, each);
+    cr_expect(d < TOLERANCE, "%s: text %zu is off by %g", family, i, d);
+    if (pooled) {
+      d = distance_to(hr_session_pooled(s), pooler.value + i * width, width);
+      cr_expect(d < TOLERANCE, "%s: pooler of text %zu is off by %g", family, i, d);
+    }
+    hr_session_free(s);
+  }
+  if (pooled) array_finish(&pooler);
+  free(ids);
+  free(types);
+  array_finish(&expected);
+  array_finish(&sequences);
+  close_checkpoint(&c);
+}
+
+Test(checkpoints, hidden_states_and_scores) {
+  const char *data = data_folder();
+  if (!data) return;
+  check_texts(data, "bert", "hidden", "hidden", "pooler");
+  check_texts(data, "roberta", "hidden", "hidden", "pooler");
+  check_texts(data, "distilbert", "hidden", "hidden", NULL);
+  check_texts(data, "bert_seqcls", "logits", "logits", NULL);
+}
+
+/* The padding counts as tokens in what is expected: nothing hid it. */
+Test(checkpoints, reranker) {
+  const char *data = data_folder();
+  if (!data) return;
+  checkpoint c = open_checkpoint(data, "bert_reranker", "logits");
+  enum { COUNT = 16 };
+  int32_t *ids = member_ids(&c, "input_ids", COUNT);
+  int32_t *types = member_ids(&c, "token_type_ids", COUNT);
+  hr_session *s = encode(c.model, ids, types, COUNT, 1);
+  cr_expect_float_eq((double)hr_session_scores(s)[0],
+                     json_real_value(json_object_get(c.golden, "logit")), 1e-6);
+  hr_session_free(s);
+  s = encode(c.model, ids, NULL, COUNT, 1);
+  cr_expect_float_eq((double)hr_session_scores(s)[0],
+                     json_real_value(json_object_get(c.golden, "logit_all_seg0")), 1e-6);
+  hr_session_free(s);
+  free(ids);
+  free(types);
+  close_checkpoint(&c);
+}
+
+/* The mean of the real tokens' rows, of length 1; attention saw the padding too. */
+Test(checkpoints, e5_embeddings) {
+  const char *data = data_folder();
+  if (!data) return;
+  checkpoint c = open_checkpoint(data, "e5", "embed");
+  array expected = member(&c, "embeddings"), sequences = member(&c, "sequences"),
+        real = member(&c, "real_tokens");
+  size_t rows = sequences.dim[1], width = hr_model_width(c.model);
+  int32_t *ids = array_ids(&sequences);
+  for (size_t t = 0; t < real.count; t++) {
+    size_t count = (size_t)real.value[t];
+    hr_session *s = encode(c.model, ids + t * rows, NULL, rows, 1);
+    float *mean = calloc(width, sizeof *mean), length = 0;
+    for (size_t i = 0; i < count * width; i++) mean[i % width] += hr_session_hidden(s, 0)[i];
+    for (size_t i = 0; i < width; i++) length += mean[i] * mean[i];
+    for (size_t i = 0; i < width; i++) mean[i] /= sqrtf(length);
+    double d = distance_to(mean, expected.value + t * width, width);
+    cr_expect(d < TOLERANCE, "text %zu is off by %g", t, d);
+    free(mean);
+    hr_session_free(s);
+  }
+  free(ids);
+  array_finish(&expected);
+  array_finish(&sequences);
+  array_finish(&real);
+  close_checkpoint(&c);
+}
+
+/* int8 weights, held as they are and as the floats they stand for. Only the
+ * rounding of activations lies between. */
+Test(checkpoints, tiny_llama_in_q8_0) {
+  const char *data = data_folder();
+  if (!data) return;
+  path file = path_of("%s/fixtures/tiny_llama_q8.gguf", data);
+  hr_error err = {0};
+  hr_model_options options;
+  hr_model_options_init(&options);
+  hr_model *q8 = hr_model_open(file.text, &options, &err);
+  options.weights = HR_WEIGHTS_F32;
+  hr_model *f32 = hr_model_open(file.text, &options, &err);
+  cr_assert(q8 && f32, "%s", err.message);
+  int32_t ids[12];
+  size_t vocab = hr_model_vocab_size(q8), count = 12 * vocab;
+  for (size_t i = 0; i < 12; i++) ids[i] = (int32_t)(i * 5 % vocab);
+  hr_session *a = logits_of(q8, ids, 12, 0, 0, 1), *b = logits_of(f32, ids, 12, 0, 0, 1);
+  double *wide = calloc(count, sizeof *wide);
+  for (size_t i = 0; i < count; i++) wide[i] = (double)hr_session_logits(b, 0)[i];
+  double d = distance_to(hr_session_logits(a, 0), wide, count);
+  cr_expect(d < 0.02, "off by %g of the range", d);
+  free(wide);
+  hr_session_free(a);
+  hr_session_free(b);
+  hr_model_free(q8);
+  hr_model_free(f32);
+}
