@@ -12,7 +12,10 @@
 #include "block/forward.h"
 #include "cli/statistics.h"
 #include "cli/synthetic.h"
+#include "kernels/select.h"
 #include "model/source.h"
+#include "perf/kernel_bench.h"
+#include "tests/support/schema.h"
 #include "tests/support/shell.h"
 
 TestSuite(bench, .timeout = 300);
@@ -234,6 +237,16 @@ Test(bench, drawing_can_be_cancelled) {
 
 /* --- The command ----------------------------------------------------------------- */
 
+/* What every document must be, by perf/schema.json. */
+static void expect_schema(const json_t *document) {
+  char text[512];
+  json_error_t error;
+  json_t *schema = json_load_file(HEADROW_SOURCE_ROOT "/perf/schema.json", 0, &error);
+  cr_assert_not_null(schema, "line %d: %s", error.line, error.text);
+  cr_expect(schema_allows(schema, document, text, sizeof text), "%s", text);
+  json_decref(schema);
+}
+
 static json_t *json_of(const char *line) {
   result o = shell(line);
   json_error_t error;
@@ -306,7 +319,8 @@ Test(bench, a_run_of_a_synthetic_model) {
   json_t *d = json_of("$H bench -q --synthetic " SMALL
                       ":q8_0 -p 8,16 -n 4 -d 0,8 -t 1,2 -r 3 --json -");
   cr_expect_str_eq(text(d, "schema"), "headrow-bench");
-  cr_expect_eq((int)number(d, "schema_version"), 1);
+  cr_expect_eq((int)number(d, "schema_version"), 2);
+  expect_schema(d);
   cr_expect_eq((int)number(json_object_get(d, "settings"), "context"), 24);
   const json_t *results = json_object_get(d, "results"), *limits = json_object_get(d, "limits");
   cr_assert_eq(json_array_size(results), 2 * 2 * 3);
@@ -328,6 +342,147 @@ Test(bench, a_run_of_a_synthetic_model) {
   cr_expect_str_neq(digest_of(d, "prompt", 16, 0), digest_of(d, "prompt", 8, 0));
   json_decref(d);
 }
+
+/* Each change must be seen: else the check of the schema would mean nothing. */
+Test(bench, the_schema_refuses_what_is_wrong) {
+  static const struct {
+    const char *path, *value, *word;
+  } all[] = {
+      {"schema", "\"other\"", "/schema"},
+      {"schema_version", "1", "/schema_version"},
+      {"results", "{}", "/results"},
+      {"more", "1", "/more"},
+      {"machine", "{}", "/machine"},
+      {"warnings", "[1]", "/warnings/0"},
+      {"kernels", "{\"avx2\": {\"add\": 1}}", "/kernels/avx2/add"},
+      {"time", "null", "/time"},
+      {"limits", "[{\"threads\": 0}]", "/limits/0"},
+      {"scaling", "[{}]", "/scaling/0"},
+      {"model", "1", "/model"},
+  };
+  json_t *d = json_of("$H bench -q -p 2 -n 0 -t 1 -r 1 --json -");
+  json_error_t error;
+  json_t *schema = json_load_file(HEADROW_SOURCE_ROOT "/perf/schema.json", 0, &error);
+  cr_assert_not_null(schema, "%s", error.text);
+  expect_schema(d);
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    char text[512] = "";
+    json_t *copy = json_copy(d);
+    json_object_set_new(copy, all[i].path, json_loads(all[i].value, JSON_DECODE_ANY, NULL));
+    cr_expect(!schema_allows(schema, copy, text, sizeof text), "%s", all[i].path);
+    cr_expect(strncmp(text, all[i].word, strlen(all[i].word)) == 0, "%s", text);
+    json_decref(copy);
+  }
+  json_object_del(d, "program");
+  char text[512];
+  cr_expect(!schema_allows(schema, d, text, sizeof text) && strstr(text, "program"), "%s", text);
+  json_decref(schema);
+  json_decref(d);
+}
+
+/* --- The machine ----------------------------------------------------------------- */
+
+Test(bench, threads_go_up_in_steps_to_the_last) {
+  json_t *d = json_of("$H bench -q -p 4 -n 2 -r 2 -t sweep --json -");
+  const json_t *scaling = json_object_get(d, "scaling"), *results = json_object_get(d, "results");
+  size_t counts = json_array_size(results) / 2, i;
+  json_t *r;
+  expect_schema(d);
+  cr_expect_eq(json_array_size(scaling), counts > 1 ? 2 : 0);
+  json_array_foreach(scaling, i, r) {
+    const json_t *threads = json_object_get(r, "threads");
+    const json_t *rates = json_object_get(r, "tokens_per_second");
+    double best = 0, at_knee = 0;
+    cr_expect_eq(json_array_size(threads), counts);
+    for (size_t j = 0; j < counts; j++) {
+      double rate = json_number_value(json_array_get(rates, j));
+      double count = json_number_value(json_array_get(threads, j));
+      if (rate > best) best = rate;
+      if (count == number(r, "knee_threads")) at_knee = rate;
+      cr_expect(j ? count > json_number_value(json_array_get(threads, j - 1)) : count == 1);
+    }
+    cr_expect(at_knee >= 0.95 * best && best > 0);
+  }
+  json_decref(d);
+}
+
+Test(bench, the_machine_is_measured_too) {
+  json_t *d = json_of("$H bench -q -p 2 -n 1 -r 2 -t 1 --isa all --json -");
+  const json_t *machine = json_object_get(d, "machine_limits"), *points, *caches, *peaks;
+  size_t i;
+  json_t *r;
+  expect_schema(d);
+  points = json_object_get(machine, "by_threads");
+  caches = json_object_get(machine, "caches");
+  peaks = json_object_get(machine, "peaks");
+  double threads = number(machine, "threads");
+  json_array_foreach(points, i, r) {
+    cr_expect_gt(number(json_object_get(r, "read"), "best"), 0);
+    cr_expect_eq(json_array_size(json_object_get(json_object_get(r, "read"), "samples")), 2);
+    cr_expect_eq(json_is_null(json_object_get(r, "barrier")), number(r, "threads") == 1);
+  }
+  cr_expect_eq(number(json_array_get(points, i - 1), "threads"), threads);
+  cr_expect_gt(json_array_size(caches), 0);
+  cr_expect_gt(number(json_object_get(json_array_get(caches, 0), "one"), "best"), 0);
+  cr_expect_eq(json_array_size(peaks), json_object_size(json_object_get(d, "kernels")) - 1);
+  json_decref(d);
+}
+
+/* A file just written is in memory; whether it can be dropped, the system decides. */
+Test(bench, loading_is_cold_or_warm) {
+  json_t *d = json_of("cp $ROOT/models/builtin.gguf $D/m.gguf && cat $D/m.gguf >/dev/null && "
+                      "$H bench -q $D/m.gguf -p 2 -n 0 -r 1 --cold --json -");
+  const json_t *loading = json_object_get(d, "loading");
+  expect_schema(d);
+  cr_expect_gt(number(loading, "warm_seconds"), 0);
+  if (json_is_null(json_object_get(loading, "cold_seconds")))
+    cr_expect(strlen(text(loading, "cold_reason")) > 0);
+  else
+    cr_expect(json_is_null(json_object_get(loading, "cold_reason")));
+  json_decref(d);
+  d = json_of("$H bench -q -p 2 -n 0 -r 1 --json -");
+  loading = json_object_get(d, "loading");
+  cr_expect(json_is_null(json_object_get(loading, "cold_seconds")));
+  cr_expect(strstr(text(loading, "cold_reason"), "no file"));
+  cr_expect_gt(number(loading, "model_seconds"), 0);
+  json_decref(d);
+}
+
+Test(bench, few_samples_are_said_to_be_few) {
+  result o = shell("$H bench -p 2 -n 0 -r 4"), enough = shell("$H bench -p 2 -n 0 -r 5");
+  cr_expect(strstr(o.err, "fewer than 5 samples"), "%s", o.err);
+  cr_expect(!strstr(enough.err, "fewer than 5"), "%s", enough.err);
+  finish(&o);
+  finish(&enough);
+}
+
+typedef struct rows {
+  size_t count, most;
+  bool other_tier;
+} rows;
+
+static bool look_at_row(void *data, const perf_kernel_row *row) {
+  rows *seen = data;
+  cr_expect(isfinite(row->rate) && row->rate > 0, "%s %g", row->kernel, row->rate);
+  cr_expect(isfinite(row->limit) && row->limit >= 0, "%s %g", row->kernel, row->limit);
+  cr_expect_str_eq(row->group, "row");
+  cr_expect_str_eq(row->bound, "L1");
+  cr_expect_eq(row->threads, 1);
+  seen->other_tier = seen->other_tier || strcmp(row->tier, "portable") != 0;
+  return ++seen->count < seen->most;
+}
+
+Test(bench, kernels_of_a_row) {
+  hr_kernels t;
+  cr_assert(hr_kernels_select(&t, hr_cpu_features(), "portable"));
+  rows all = {.most = 1000}, three = {.most = 3};
+  cr_expect_eq(perf_kernels(&t, "row", look_at_row, &all), PERF_KERNEL_DONE);
+  cr_expect_geq(all.count, 30);
+  cr_expect_not(all.other_tier);
+  cr_expect_eq(perf_kernels(&t, "row", look_at_row, &three), PERF_KERNEL_STOPPED);
+  cr_expect_eq(three.count, 3);
+}
+
 
 /* Multiply-adds and bytes of a model that can be counted by hand. */
 Test(bench, work_is_counted) {
@@ -351,6 +506,7 @@ Test(bench, profiles_add_up) {
   size_t i, j;
   json_t *r, *part;
   cr_assert_eq(json_array_size(json_object_get(d, "results")), 2 * 2 * 2);
+  expect_schema(d);
   json_array_foreach(json_object_get(d, "results"), i, r) {
     double sum = 0;
     const json_t *parts = json_object_get(r, "profile");
@@ -434,6 +590,16 @@ Test(bench, what_can_not_be_measured_is_an_error) {
       {"$H bench -t 0", 2, "--threads"},
       {"$H bench -t 1,two", 2, "auto"},
       {"$H bench -r 0", 2, "-r"},
+      {"$H bench -d 1K", 2, "--depth"},
+      {"$H bench -d k", 2, "--depth"},
+      {"$H bench -d 99999999999999999999k", 2, "--depth"},
+      {"$H bench -t sweep,1", 2, "--threads"},
+      {"$H bench --cold", 2, "--cold"},
+      {"$H bench builtin --cold", 2, "--cold"},
+      {"$H bench --kernels -p 1", 2, "--kernels"},
+      {"$H bench --kernels builtin", 2, "--kernels"},
+      {"$H bench --kernels --isa nonsense", 2, "portable"},
+      {"$H bench --synthetic gpt2-124m:q8_0 -p 1 -n 1 -d 4k", 6, "4097"},
       {"$H bench -p 0 -n 0", 2, "nothing"},
       {"$H bench builtin --synthetic gpt2-124m:f16", 2, "one of them"},
       {"$H bench --save $D/x", 2, "--synthetic"},
@@ -444,6 +610,7 @@ Test(bench, what_can_not_be_measured_is_an_error) {
       {"$H bench --json $D/none/x.json -p 1 -n 0", 3, "No such file"},
       {"$H bench $D/none.gguf", 3, "No such file"},
       {"$H bench -c 100", 6, "512"},
+      {"$H bench -c 1000 -p 1 -n 0 -d 1k", 6, "1025"},
       {"$H bench --synthetic dim=64,layers=1:f64", 2, "f64"},
       {"$H bench --synthetic dim=65536,layers=1024:f32", 4, "MiB"},
   };

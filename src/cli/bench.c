@@ -19,6 +19,7 @@
 #include "machine.h"
 #include "output.h"
 #include "save.h"
+#include "sched/limits.h"
 
 #define AT(member) .offset = offsetof(bench_settings, member)
 
@@ -28,9 +29,12 @@ static const cli_option options[] = {
     {"prompt", 'p', "LIST", "tokens of a prompt (default 512); 0: none", CLI_TEXT, AT(prompt)},
     {"predict", 'n', "LIST", "tokens generated one at a time (default 128); 0: none", CLI_TEXT,
      AT(predict)},
-    {"depth", 'd', "LIST", "tokens in the cache before that (default 0)", CLI_TEXT, AT(depth)},
-    {"threads", 't', "LIST", "numbers of threads, auto among them (default auto)", CLI_TEXT,
-     AT(threads)},
+    {"depth", 'd', "LIST", "tokens in the cache before that (default 0); 4k is 4096", CLI_TEXT,
+     AT(depth)},
+    {"threads", 't', "LIST",
+     "numbers of threads, auto among them (default auto), or sweep:\n"
+     "1, 2, 3, 4, 6, 8 ... up to the CPUs that may be used",
+     CLI_TEXT, AT(threads)},
     {"isa", 0, "NAME|all", "highest kernel tier to use, or every one that the CPU has", CLI_TEXT,
      AT(common.isa)},
     {"repeat", 'r', "N", "samples of each, after one round that warms up (default 5)", CLI_COUNT,
@@ -42,6 +46,10 @@ static const cli_option options[] = {
      "(and ctx=N, tied=0|1); TYPE is f32, f16, bf16 or q8_0",
      CLI_TEXT, AT(synthetic)},
     {"save", 0, "FILE.gguf", "write the synthetic model too", CLI_TEXT, AT(save)},
+    {"cold", 0, NULL, "load the file twice: dropped from memory first, then from memory", CLI_FLAG,
+     AT(cold)},
+    {"kernels", 0, NULL, "in place of a model: every kernel of every tier but portable", CLI_FLAG,
+     AT(kernels)},
     {"json", 0, "FILE", "write all there is to know as JSON; -: in place of the table", CLI_TEXT,
      AT(json)},
     {"profile", 0, NULL, "where the time goes, by the parts of a pass", CLI_FLAG, AT(profile)},
@@ -70,6 +78,16 @@ const char *bench_test_name(const bench_test *t, char text[64]) {
 
 /* --- Settings ------------------------------------------------------------------ */
 
+/* A number, of which "4k" is 4096. */
+static bool read_number(char *text, uint64_t *n) {
+  size_t length = strlen(text);
+  bool kilo = length > 1 && text[length - 1] == 'k';
+  if (kilo) text[length - 1] = '\0';
+  bool fine = cli_parse_count(text, n) && !__builtin_mul_overflow(*n, kilo ? 1024u : 1u, n);
+  if (kilo) text[length - 1] = 'k';
+  return fine;
+}
+
 /* "512,128"; with a word, that word stands for 0. NULL is the default alone. */
 static int read_numbers(const char *where, const char *text, uint64_t fallback, uint64_t least,
                         uint64_t most, const char *word, bench_numbers *list) {
@@ -84,7 +102,7 @@ static int read_numbers(const char *where, const char *text, uint64_t fallback, 
   while (text && status == HR_OK && (part = strsep(&rest, ","))) {
     uint64_t n = 0;
     bool named = word && strcmp(part, word) == 0;
-    bool fine = named || (cli_parse_count(part, &n) && n >= least && n <= most);
+    bool fine = named || (read_number(part, &n) && n >= least && n <= most);
     if (list->count == MOST_NUMBERS) fine = false;
     if (fine)
       list->item[list->count++] = n;
@@ -97,6 +115,41 @@ static int read_numbers(const char *where, const char *text, uint64_t fallback, 
   }
   free(copy);
   return status;
+}
+
+/* As many as the CPUs that the affinity and the groups leave, in steps. */
+static int read_sweep(bench *b) {
+  hr_error err;
+  unsigned list[BENCH_POINTS];
+  hr_limits limits;
+  hr_topology *t = hr_topology_load(NULL, &err);
+  if (!t) return cli_fail_error("--threads", &err);
+  hr_limits_read(&limits, "/");
+  unsigned most = t->cpus;
+  for (unsigned i = 0; i < limits.quotas; i++)
+    if (limits.quota[i].cpus < most) most = limits.quota[i].cpus;
+  hr_topology_free(t);
+  b->threads.item = calloc(BENCH_POINTS, sizeof *b->threads.item);
+  if (!b->threads.item) return cli_fail_memory();
+  b->threads.count = bench_thread_counts(most, list, BENCH_POINTS);
+  for (size_t i = 0; i < b->threads.count; i++) b->threads.item[i] = list[i];
+  return HR_OK;
+}
+
+static int read_threads(bench *b) {
+  const bench_settings *s = &b->set;
+  if (s->threads && strcmp(s->threads, "sweep") == 0) return read_sweep(b);
+  return read_numbers("--threads", s->threads, s->common.threads.value, 1, MOST_THREADS, "auto",
+                      &b->threads);
+}
+
+static int check_kernels_usage(const bench_settings *s) {
+  if (s->common.positional.count || s->synthetic || s->prompt || s->predict || s->depth ||
+      s->threads || s->cold || s->profile)
+    return cli_fail(HR_ERROR_USAGE,
+                    "--kernels: measures no model, expected it without MODEL, --synthetic, --cold, "
+                    "--profile, -p, -n, -d and -t");
+  return HR_OK;
 }
 
 static int check_usage(const bench_settings *s) {
@@ -112,9 +165,11 @@ static int check_usage(const bench_settings *s) {
     return cli_fail(HR_ERROR_USAGE, "--ids: bench draws its tokens, expected -p with a number");
   if (s->csv && s->profile)
     return cli_fail(HR_ERROR_USAGE, "--profile: does not go into --csv, expected --json or --md");
+  if (s->cold && (!p->count || strcmp(p->item[0], CLI_BUILTIN) == 0))
+    return cli_fail(HR_ERROR_USAGE, "--cold: no file to load, expected a model's file or folder");
   if (s->csv + s->markdown + (s->json && strcmp(s->json, "-") == 0) > 1)
     return cli_fail(HR_ERROR_USAGE, "--json -, --csv, --md: expected one of them");
-  return HR_OK;
+  return s->kernels ? check_kernels_usage(s) : HR_OK;
 }
 
 static int read_settings(bench *b) {
@@ -127,9 +182,7 @@ static int read_settings(bench *b) {
     status = read_numbers("--predict", s->predict, 128, 0, MOST_TOKENS, NULL, &b->predict);
   if (status == HR_OK)
     status = read_numbers("--depth", s->depth, 0, 0, MOST_TOKENS, NULL, &b->depth);
-  if (status == HR_OK)
-    status = read_numbers("--threads", s->threads, s->common.threads.value, 1, MOST_THREADS, "auto",
-                          &b->threads);
+  if (status == HR_OK) status = read_threads(b);
   if (status != HR_OK || !s->synthetic) return status;
   if (cli_shape_parse(s->synthetic, &b->shape, &err) != HR_OK)
     return cli_fail_error("--synthetic", &err);
@@ -161,7 +214,7 @@ static int check_memory(const bench *b) {
                   b->shape.name, needed >> 20, available >> 20);
 }
 
-static cli_progress progress_of(const bench *b, const char *what, bool *show) {
+cli_progress bench_progress(const bench *b, const char *what, bool *show) {
   *show = isatty(STDERR_FILENO) && !b->set.common.quiet;
   return (cli_progress){.what = what, .start = cli_now()};
 }
@@ -171,7 +224,7 @@ static int make_image(bench *b) {
   bool show;
   int status = check_memory(b);
   if (status != HR_OK) return status;
-  cli_progress progress = progress_of(b, "drawing weights", &show);
+  cli_progress progress = bench_progress(b, "drawing weights", &show);
   double start = cli_now();
   hr_status made =
       cli_image_make(&b->shape, cli_report_progress, show ? &progress : NULL, &b->image, &err);
@@ -181,45 +234,14 @@ static int make_image(bench *b) {
   return b->set.save ? cli_save_file(b->set.save, b->image.data, b->image.bytes) : HR_OK;
 }
 
-static void log_kernel(void *data, const char *slot, const char *kernel) {
-  (void)data;
-  cli_note("kernel %s: %s", slot, kernel);
-}
-
-static hr_model *open_image(bench *b, const cli_common *common, int *status) {
-  hr_error err;
-  bool show;
-  hr_model_options o;
-  hr_model_options_init(&o);
-  cli_progress progress = progress_of(b, "loading", &show);
-  o.weights = (hr_weights)common->weights.value;
-  o.isa = common->isa;
-  o.progress = cli_report_progress;
-  o.progress_data = show ? &progress : NULL;
-  hr_model *model = hr_model_open_memory(b->image.data, b->image.bytes, b->shape.name, &o, &err);
-  cli_end_progress(&progress);
-  if (!model)
-    *status = cli_fail_error(err.status == HR_ERROR_USAGE ? common->isa_from : NULL, &err);
-  else if (common->log.given)
-    cli_visit_kernels(hr_model_isa(model), log_kernel, NULL);
-  return model;
-}
-
 static bool all_tiers(const bench *b) {
   return b->set.common.isa && strcmp(b->set.common.isa, "all") == 0;
 }
 
 static int open_model(bench *b) {
-  const cli_texts *p = &b->set.common.positional;
   cli_common common = b->set.common;
-  int status = HR_OK;
   if (all_tiers(b)) common.isa = NULL;
-  double start = cli_now();
-  b->model = b->set.synthetic
-                 ? open_image(b, &common, &status)
-                 : cli_open_model(&common, p->count ? p->item[0] : NULL, false, &status);
-  b->load_seconds = cli_now() - start;
-  return status;
+  return bench_load(b, &common);
 }
 
 /* Panels are alike for all tiers: a tier is the same weights with other kernels. */
@@ -278,6 +300,19 @@ static bool make_limits(bench_limits *limits, unsigned threads, size_t rounds) {
   return true;
 }
 
+/* CPUs of the threads, if all of them are pinned. */
+static void note_cpus(bench_place *p) {
+  unsigned one = hr_session_threads(p->session), many = hr_session_threads_batch(p->session);
+  p->pinned = true;
+  for (unsigned i = 0; i < (one > many ? one : many); i++) {
+    int cpu = hr_team_cpu(p->session->team, i);
+    if (cpu < 0)
+      p->pinned = false;
+    else
+      hr_cpuset_add(&p->cpus, (unsigned)cpu);
+  }
+}
+
 static int open_place(bench *b, bench_place *p, const hr_model *model, unsigned threads) {
   const cli_common *c = &b->set.common;
   hr_error err;
@@ -296,6 +331,7 @@ static int open_place(bench *b, bench_place *p, const hr_model *model, unsigned 
   if (!p->session) return cli_fail_error(NULL, &err);
   p->model = model;
   p->peaks = perf_peaks_of(model->kernels.isa);
+  note_cpus(p);
   if (hr_session_warning(p->session)) bench_warn(b, "%s", hr_session_warning(p->session));
   unsigned one = hr_session_threads(p->session), many = hr_session_threads_batch(p->session);
   if (!make_limits(&p->limits[0], one, b->set.repeat.value) ||
@@ -346,7 +382,8 @@ static int add_test(bench *b, bench_place *p, bool prompt, uint64_t tokens, uint
                     .depth = (size_t)depth};
   t->seconds = calloc(repeat, sizeof *t->seconds);
   t->first = calloc(repeat, sizeof *t->first);
-  if (!t->seconds || !t->first) return cli_fail_memory();
+  t->state = calloc(repeat, sizeof *t->state);
+  if (!t->seconds || !t->first || !t->state) return cli_fail_memory();
   t->work = bench_work_of(p->session, t->depth, t->tokens, prompt ? p->session->chunk : 1);
   return b->set.profile ? bench_profile_make(t) : HR_OK;
 }
@@ -399,162 +436,13 @@ static int set_up(bench *b) {
   return status;
 }
 
-/* --- Samples -------------------------------------------------------------------- */
-
-static int failed(const bench_test *t, const hr_error *err) {
-  char name[64];
-  return cli_fail_error(bench_test_name(t, name), err);
-}
-
-/* Brings the cache to a depth; what is there from the test before stays. */
-static int fill(const bench *b, const bench_test *t) {
-  bench_place *p = t->place;
-  hr_error err;
-  size_t have = p->filled < t->depth ? p->filled : t->depth;
-  if (hr_session_rewind(p->session, have, &err) != HR_OK) return failed(t, &err);
-  p->filled = have;
-  if (have < t->depth && hr_session_eval(p->session, b->ids + have, t->depth - have,
-                                         HR_LOGITS_NONE, &err) != HR_OK)
-    return failed(t, &err);
-  p->filled = t->depth;
-  return HR_OK;
-}
-
-static int32_t pick(const bench *b, const bench_test *t, hr_error *err) {
-  int32_t id = hr_sampler_pick(b->sampler, hr_session_logits(t->place->session, 0), err);
-  if (id >= 0) hr_sampler_accept(b->sampler, id);
-  return id;
-}
-
-static int run_prompt(const bench *b, const bench_test *t, double *seconds, double *first) {
-  hr_error err;
-  double start = cli_now();
-  if (hr_session_eval(t->place->session, b->ids + t->depth, t->tokens, HR_LOGITS_LAST, &err) !=
-      HR_OK)
-    return failed(t, &err);
-  double middle = cli_now();
-  if (pick(b, t, &err) < 0) return failed(t, &err);
-  *first = cli_now() - start;
-  *seconds = middle - start;
-  t->place->filled = t->depth + t->tokens;
-  return HR_OK;
-}
-
-/* Each token is the one picked after the one before. */
-static int run_generation(const bench *b, const bench_test *t, double *seconds) {
-  hr_error err;
-  int32_t id = b->ids[t->depth];
-  double start = cli_now();
-  for (size_t i = 0; i < t->tokens; i++) {
-    if (cli_interrupted()) return HR_ERROR_CANCELLED;
-    if (hr_session_eval(t->place->session, &id, 1, HR_LOGITS_LAST, &err) != HR_OK)
-      return failed(t, &err);
-    id = pick(b, t, &err);
-    if (id < 0) return failed(t, &err);
-  }
-  *seconds = cli_now() - start;
-  return HR_OK;
-}
-
-/* The first test that has a digest and does the same. */
-static const bench_test *same_test(const bench *b, const bench_test *t) {
-  for (size_t i = 0; i < b->tests; i++) {
-    const bench_test *o = &b->test[i];
-    if (o->has_digest && o->prompt == t->prompt && o->tokens == t->tokens && o->depth == t->depth)
-      return o;
-  }
-  return NULL;
-}
-
-/* A speed says nothing when the results differ: no rate is reported then. */
-static int check_digest(const bench *b, bench_test *t) {
-  enum { DIFFERS = 1 };
-  const bench_place *p = t->place;
-  char name[64];
-  uint64_t digest = hr_digest(HR_DIGEST_INIT, hr_session_logits(p->session, 0),
-                              hr_model_vocab_size(b->model));
-  const bench_test *o = same_test(b, t);
-  if (o && o->digest != digest)
-    return cli_fail((hr_status)DIFFERS,
-                    "%s: digest %d-%016" PRIx64 " with %s and %u threads, expected %d-%016" PRIx64
-                    " as with %s and %u threads; no rate is reported",
-                    bench_test_name(t, name), HR_ARITHMETIC, digest, p->model->kernels.isa,
-                    hr_session_threads(p->session), HR_ARITHMETIC, o->digest,
-                    o->place->model->kernels.isa, hr_session_threads(o->place->session));
-  t->digest = digest;
-  t->has_digest = true;
-  return HR_OK;
-}
-
-static int run_test(const bench *b, bench_test *t, bool keep) {
-  double seconds = 0, first = 0;
-  int status = fill(b, t);
-  bench_profile_start(t);
-  if (status == HR_OK)
-    status = t->prompt ? run_prompt(b, t, &seconds, &first) : run_generation(b, t, &seconds);
-  bench_profile_stop(t, seconds, keep);
-  if (status == HR_OK) status = check_digest(b, t);
-  if (status != HR_OK || !keep) return status;
-  /* a clock that stood still would make an infinite rate */
-  t->seconds[t->count] = seconds > 1e-9 ? seconds : 1e-9;
-  t->first[t->count++] = first > 1e-9 ? first : 1e-9;
-  return HR_OK;
-}
-
-/* Every place: its limits, then its tests. */
-static int run_round(bench *b, bool keep, cli_progress *progress, double *done) {
-  const bench_place *last = NULL;
-  double step = 1.0 / (double)(b->tests * (b->set.repeat.value + 1));
-  for (size_t i = 0; i < b->tests; i++) {
-    bench_test *t = &b->test[i];
-    int status = HR_OK;
-    if (keep && t->place != last) status = bench_limits_sample(&b->buffer, t->place);
-    last = t->place;
-    if (status == HR_OK) status = run_test(b, t, keep);
-    if (status != HR_OK) return status;
-    *done += step;
-    if (!cli_report_progress(progress, *done)) return HR_ERROR_CANCELLED;
-  }
-  return HR_OK;
-}
-
-static int run_rounds(bench *b) {
-  bool show;
-  cli_progress progress = progress_of(b, "measuring", &show);
-  double done = 0;
-  b->load_before = bench_load_average();
-  int status = run_round(b, false, show ? &progress : NULL, &done);
-  for (uint64_t r = 0; status == HR_OK && r < b->set.repeat.value; r++)
-    status = run_round(b, true, show ? &progress : NULL, &done);
-  cli_end_progress(&progress);
-  b->load_after = bench_load_average();
-  b->peak_bytes = bench_memory("/proc/self/status", "VmHWM");
-  return status;
-}
-
-/* Other work on the machine shows in the limits, which should not move. */
-static void warn_of_disturbance(bench *b) {
-  static const char *const names[] = {"read", "int8", "fp32"};
-  for (size_t p = 0; p < b->places; p++)
-    for (size_t j = 0; j < 2; j++) {
-      const bench_limits *l = &b->place[p].limits[j];
-      for (int i = 0; i < BENCH_LIMITS; i++) {
-        double best = bench_limit_best(l, (bench_limit)i), least = best;
-        for (size_t k = 0; k < l->count; k++)
-          if (l->value[i][k] < least) least = l->value[i][k];
-        if (least < 0.8 * best)
-          bench_warn(b, "a busy machine: limit '%s' of %u threads fell to %.0f %% of its best",
-                     names[i], l->threads, 100 * least / best);
-      }
-    }
-}
-
 /* --- From start to end ------------------------------------------------------------ */
 
 static void release(bench *b) {
   for (size_t i = 0; i < b->tests; i++) {
     free(b->test[i].seconds);
     free(b->test[i].first);
+    free(b->test[i].state);
     bench_profile_free(&b->test[i]);
   }
   for (size_t i = 0; i < b->places; i++) {
@@ -563,12 +451,14 @@ static void release(bench *b) {
       for (int k = 0; k < BENCH_LIMITS; k++) free(b->place[i].limits[j].value[k]);
   }
   bench_buffer_free(&b->buffer);
+  cli_sensors_free(b->sensors);
   hr_sampler_free(b->sampler);
   hr_model_free(b->model);
   cli_image_free(&b->image);
   free(b->variant);
   free(b->place);
   free(b->test);
+  free(b->kernel);
   free(b->ids);
   free(b->prompt.item);
   free(b->predict.item);
@@ -576,20 +466,36 @@ static void release(bench *b) {
   free(b->threads.item);
 }
 
+static int check_outputs(const bench *b) {
+  const char *json = b->set.json;
+  int status = HR_OK;
+  if (json && strcmp(json, "-") != 0) status = cli_check_save(json);
+  if (status == HR_OK && b->set.save) status = cli_check_save(b->set.save);
+  return status;
+}
+
+static int measure_model(bench *b) {
+  int status = set_up(b);
+  if (status == HR_OK) status = bench_measure(b);
+  return status;
+}
+
 static int run_all(bench *b) {
   int status = read_settings(b);
-  if (status == HR_OK && !has_tests(b) && !b->set.save)
+  if (status == HR_OK && !has_tests(b) && !b->set.save && !b->set.kernels)
     status = cli_fail(HR_ERROR_USAGE, "-p and -n: nothing to measure, expected a number above 0");
-  const char *json = b->set.json;
-  if (status == HR_OK && json && strcmp(json, "-") != 0) status = cli_check_save(json);
-  if (status == HR_OK && b->set.save) status = cli_check_save(b->set.save);
+  if (status == HR_OK) status = check_outputs(b);
   if (status == HR_OK && b->set.synthetic) status = make_image(b);
-  if (status != HR_OK || !has_tests(b)) return status;
-  status = set_up(b);
-  if (status == HR_OK) status = run_rounds(b);
-  if (status != HR_OK) return status;
-  warn_of_disturbance(b);
-  return bench_report(b);
+  if (status != HR_OK || (!has_tests(b) && !b->set.kernels)) return status;
+  long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+  b->cpus = cpus > 0 ? (unsigned)cpus : 1;
+  b->sensors = cli_sensors_open("");
+  if (!b->sensors) return cli_fail_memory();
+  b->load_before = bench_load_average();
+  status = b->set.kernels ? bench_kernels(b) : measure_model(b);
+  if (status == HR_OK) status = bench_capacity_measure(b);
+  b->load_after = bench_load_average();
+  return status == HR_OK ? bench_report(b) : status;
 }
 
 static int bench_command(const cli_command *command, int argc, char **argv) {

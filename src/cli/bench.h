@@ -7,10 +7,15 @@
 
 #include "cli.h"
 #include "engine/engine.h"
+#include "interrupt.h"
+#include "perf/kernel_bench.h"
 #include "perf/limits.h"
+#include "sched/topology.h"
+#include "sensors.h"
+#include "statistics.h"
 #include "synthetic.h"
 
-enum { BENCH_SCHEMA = 1, BENCH_WARNINGS = 16 };
+enum { BENCH_SCHEMA = 2, BENCH_WARNINGS = 16 };
 
 /* A list of numbers as an option gives it. */
 typedef struct bench_numbers {
@@ -23,17 +28,32 @@ typedef struct bench_settings {
   const char *prompt, *predict, *depth, *threads; /* lists, NULL: default */
   cli_count repeat;
   const char *synthetic, *save, *json;
-  bool csv, markdown, profile;
+  bool csv, markdown, profile, cold, kernels;
 } bench_settings;
 
 /* What a machine can do at most, by the threads of a session; a sample a round. */
-typedef enum bench_limit { BENCH_READ, BENCH_INT8, BENCH_FP32, BENCH_LIMITS } bench_limit;
+typedef enum bench_limit {
+  BENCH_READ,
+  BENCH_INT8,
+  BENCH_FP32,
+  BENCH_BARRIER,
+  BENCH_LIMITS
+} bench_limit;
 
 typedef struct bench_limits {
   unsigned threads;
-  double *value[BENCH_LIMITS]; /* bytes or operations a second */
+  double *value[BENCH_LIMITS]; /* bytes, operations or barriers a second */
   size_t count;
 } bench_limits;
+
+/* What threads read: each its part, a multiple of BENCH_REGION_STEP, again and
+ * again from where it stopped. */
+enum { BENCH_REGION_STEP = PERF_READ_STEP * PERF_MOST_STREAMS };
+typedef struct bench_region {
+  char *data;
+  size_t stride, part; /* thread i's part is at data + i * stride */
+  size_t *cursor;      /* of each thread */
+} bench_region;
 
 /* Memory that is read for its speed: as much as a token reads, within bounds. */
 typedef struct bench_buffer {
@@ -44,9 +64,47 @@ typedef struct bench_buffer {
   int huge; /* lies in huge pages: 1 yes, 0 no, -1 not known */
 } bench_buffer;
 
+/* What the whole machine can do, apart from any model. */
+enum { BENCH_ROUNDS = 5, BENCH_POINTS = 16, BENCH_CACHES = 3, BENCH_TIERS = 8 };
+
+typedef struct bench_series {
+  double sample[BENCH_ROUNDS]; /* a second */
+} bench_series;
+
+typedef struct bench_capacity {
+  unsigned threads; /* as many as the machine is good for */
+  size_t rounds;
+  size_t buffer_bytes;
+  int huge; /* as in bench_buffer */
+  struct {
+    unsigned threads;
+    bench_series read, barrier;
+  } point[BENCH_POINTS];
+  size_t points;
+  struct {
+    hr_cache_size size; /* the smallest of any CPU; 0 bytes: there is none */
+    size_t part[2];     /* bytes that each thread reads: one alone, and all; 0: not measured */
+    bench_series read[2];
+  } cache[BENCH_CACHES];
+  struct {
+    const char *isa;
+    const perf_peaks *peaks;
+    bench_series int8[2], fp32[2]; /* one alone, and all */
+  } tier[BENCH_TIERS];
+  size_t tiers;
+} bench_capacity;
+
+/* How long a model takes to load. Below 0: not known, for that reason. */
+typedef struct bench_loading {
+  double seconds; /* the one that was used */
+  double cold, warm;
+  char cold_reason[128], warm_reason[128];
+} bench_loading;
+
 /* Work of a test, added up from the model's matrices. */
 typedef struct bench_work {
   double int8_macs, float_macs, bytes;
+  double barriers; /* at least */
 } bench_work;
 
 /* A kernel tier and a number of threads. */
@@ -55,6 +113,8 @@ typedef struct bench_place {
   const perf_peaks *peaks; /* NULL: not known */
   hr_session *session;
   double session_seconds;
+  hr_cpuset cpus; /* that its threads are pinned to */
+  bool pinned;
   size_t filled; /* positions that hold the usual ids */
   bench_limits limits[2]; /* for one row, and for many when that takes other threads */
 } bench_place;
@@ -66,6 +126,7 @@ typedef struct bench_test {
   size_t tokens, depth;
   double *seconds; /* a sample each, count of them */
   double *first;   /* prompt: with the first token picked */
+  cli_state (*state)[2]; /* of the machine, before and after each sample */
   size_t count;
   bool has_digest;
   uint64_t digest; /* of the last logits */
@@ -79,7 +140,8 @@ typedef struct bench {
   bench_numbers prompt, predict, depth, threads;
   cli_shape shape;
   cli_image image;
-  double make_seconds, load_seconds;
+  double make_seconds;
+  bench_loading loading;
   hr_model *model, *variant; /* the same weights with the kernels of each tier */
   size_t variants;
   hr_sampler *sampler;
@@ -90,6 +152,12 @@ typedef struct bench {
   bench_test *test;
   size_t tests;
   bench_buffer buffer;
+  bench_capacity capacity;
+  cli_sensors *sensors;
+  double best_mhz; /* seen while samples were taken */
+  unsigned cpus;   /* of the system */
+  perf_kernel_row *kernel;
+  size_t kernels;
   double load_before, load_after; /* average of the last minute; below 0: not known */
   size_t peak_bytes;              /* 0: not known */
   char warning[BENCH_WARNINGS][256];
@@ -102,8 +170,48 @@ void bench_warn(bench *b, const char *format, ...) __attribute__((format(printf,
 /* "prompt 512" or "generate 128 at depth 4096". */
 const char *bench_test_name(const bench_test *t, char text[64]);
 
-/* bench_limits.c: memory for bytes of reading by up to that many threads, and a
- * sample of every limit of a place. */
+/* 1, 2, 3, 4, 6, 8, 12 ... and most itself: steps that show where more threads stop
+ * to help. At most room of them; returns how many. */
+size_t bench_thread_counts(unsigned most, unsigned *list, size_t room);
+/* Progress on a terminal. *show is false when there is none to be shown. */
+cli_progress bench_progress(const bench *b, const char *what, bool *show);
+
+/* bench_samples.c: takes all samples. Returns a status. */
+int bench_measure(bench *b);
+/* What disturbed a sample; "" for nothing. */
+const char *bench_disturbance(const bench *b, const bench_test *t, size_t sample,
+                              char text[CLI_SENSOR_TEXT]);
+/* Joules of a sample; below 0: not known. */
+double bench_joules(const bench *b, const bench_test *t, size_t sample);
+unsigned bench_test_threads(const bench_test *t);
+
+/* The least time that the limits allow for some work of a test. */
+typedef struct bench_bound {
+  double seconds;    /* 0: not known */
+  const char *limit; /* which one binds; why it isn't known */
+} bench_bound;
+bench_bound bench_bound_of(const bench_test *test, const bench_work *work); /* bench_work.c */
+
+/* A test in numbers. */
+typedef struct bench_result {
+  cli_statistics seconds, rate, first, joules; /* joules for each token; count 0: not known */
+  bench_bound bound;
+  double percent; /* of the limit, by the median; below 0: not known */
+  bool valid;
+  size_t disturbed; /* samples */
+} bench_result;
+/* False when memory is out. */
+bool bench_result_of(const bench *b, const bench_test *t, bench_result *r);
+
+/* bench_limits.c: rates of all threads together, 0 with an error. Barriers: how
+ * many a second, 0 for one thread. */
+double bench_rate_of_reading(hr_team *team, unsigned threads, const bench_region *region,
+                             double seconds, hr_error *err);
+double bench_rate_of_loop(hr_team *team, unsigned threads, void (*loop)(size_t), double work,
+                          hr_error *err);
+double bench_rate_of_barriers(hr_team *team, unsigned threads, hr_error *err);
+/* Memory for bytes of reading by up to that many threads, and a sample of every
+ * limit of a place. */
 int bench_buffer_make(bench_buffer *buffer, size_t bytes, unsigned threads, hr_team *team);
 void bench_buffer_free(bench_buffer *buffer);
 int bench_limits_sample(bench_buffer *buffer, bench_place *place);
@@ -111,17 +219,20 @@ int bench_limits_sample(bench_buffer *buffer, bench_place *place);
 const bench_limits *bench_limits_for(const bench_place *place, bool many);
 double bench_limit_best(const bench_limits *limits, bench_limit which);
 
+/* bench_capacity.c */
+int bench_capacity_measure(bench *b);
+double bench_series_best(const bench *b, const bench_series *series);
+
+/* bench_loading.c: opens the model and notes how long that took. */
+int bench_load(bench *b, const cli_common *common);
+
+/* bench_kernels.c: measures the kernels of the tiers asked for. */
+int bench_kernels(bench *b);
+
 /* bench_work.c: count tokens after depth others, rows at a time. */
 bench_work bench_work_of(const hr_session *session, size_t depth, size_t count, size_t rows);
 void bench_work_by_part(const hr_session *session, size_t depth, size_t count, size_t rows,
                         bench_work part[HR_PARTS]);
-
-/* The least time that the limits allow for some work of a test. */
-typedef struct bench_bound {
-  double seconds;    /* 0: not known */
-  const char *limit; /* which one binds; why it isn't known */
-} bench_bound;
-bench_bound bench_bound_of(const bench_test *test, const bench_work *work);
 
 /* bench_profile.c: the times of the parts of a pass, for --profile. Between start
  * and stop the test's passes are timed; not kept: a round that warms up. */
@@ -139,7 +250,23 @@ size_t bench_memory(const char *file, const char *key); /* bytes; 0: not known *
 double bench_load_average(void);
 json_t *bench_json_machine(const bench *b);
 
-/* bench_report.c. Both return a status. */
+/* The same test by other numbers of threads, in the order of the threads. */
+typedef struct bench_scaling {
+  const bench_test *test[64];
+  double rate[64]; /* medians */
+  size_t count;
+  size_t knee; /* the first that reaches 95 % of the best rate */
+} bench_scaling;
+/* For a test that is the first of its kind when there are others: true. */
+bool bench_scaling_of(const bench *b, const bench_test *first, bench_scaling *s);
+
+/* bench_report.c: tables. Returns a status. */
 int bench_report(const bench *b);
+const char *bench_model_name(const bench *b);
+const char *bench_compiler(void);
+size_t bench_own_bytes(const bench *b); /* what bench itself holds, within the peak */
+
+/* bench_json.c: all there is to know; NULL when memory is out. */
+json_t *bench_json(const bench *b);
 
 #endif

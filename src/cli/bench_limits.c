@@ -12,36 +12,35 @@
 #include "interrupt.h"
 #include "kernels/select.h"
 
-enum { PEAK_TURNS = 10000, READ_PIECE = 1 << 18 };
-static const double peak_window = 3e-3, read_window = 8e-3; /* seconds */
+enum { PEAK_TURNS = 10000, READ_PIECE = 1 << 18, BARRIERS = 16 };
+static const double peak_window = 3e-3, barrier_window = 2e-3; /* seconds */
 
 /* One window of one kind of work by all threads. */
 typedef struct window {
   hr_team *team;
   double seconds;
-  void (*loop)(size_t turns); /* NULL: reading */
+  void (*loop)(size_t turns); /* or reading, */
   double loop_work;
-  bench_buffer *buffer;
+  const bench_region *region; /* or, with neither, barriers */
   size_t streams;
   bool wide;
+  bool stop;    /* barriers: all leave after the same one */
   double *rate; /* of each thread */
 } window;
 
-/* A thread's part of the buffer, a multiple of a step in each of its streams. */
-static size_t part_bytes(const bench_buffer *b, unsigned threads) {
-  size_t step = (size_t)PERF_READ_STEP * PERF_MOST_STREAMS;
-  return b->bytes / threads / step * step;
-}
-
-/* Goes on where the thread stopped: what is in a cache was read long ago. */
-static double read_piece(const window *w, unsigned thread, unsigned threads) {
-  size_t part = part_bytes(w->buffer, threads), each = part / w->streams;
-  size_t *at = &w->buffer->cursor[thread], length = READ_PIECE / w->streams;
-  if (*at >= each) *at = 0;
-  if (length > each - *at) length = each - *at;
-  perf_read(w->buffer->data + thread * part + *at, length, each, w->streams, w->wide);
-  *at += length;
-  return (double)(length * w->streams);
+/* Goes on where the thread stopped: what is in a cache was read long ago, unless
+ * all of the part fits there. */
+static double read_piece(const window *w, unsigned thread, size_t *at) {
+  const bench_region *r = w->region;
+  size_t each = r->part / w->streams, piece = READ_PIECE / w->streams, done = 0;
+  while (done < piece) {
+    if (*at >= each) *at = 0;
+    size_t length = piece < each - *at ? piece : each - *at;
+    perf_read(r->data + thread * r->stride + *at, length, each, w->streams, w->wide);
+    *at += length;
+    done += length;
+  }
+  return (double)(done * w->streams);
 }
 
 static double thread_seconds(void) {
@@ -53,6 +52,7 @@ static double thread_seconds(void) {
 static void run_window(void *arg, unsigned thread, unsigned threads) {
   window *w = arg;
   double work = 0, now;
+  size_t at = w->region ? w->region->cursor[thread] : 0;
   if (threads > 1) hr_team_barrier(w->team, thread);
   double start = cli_now(), used = thread_seconds();
   do {
@@ -60,7 +60,7 @@ static void run_window(void *arg, unsigned thread, unsigned threads) {
       w->loop(PEAK_TURNS);
       work += w->loop_work * PEAK_TURNS;
     } else {
-      work += read_piece(w, thread, threads);
+      work += read_piece(w, thread, &at);
     }
     now = cli_now();
   } while (now - start < w->seconds);
@@ -68,51 +68,86 @@ static void run_window(void *arg, unsigned thread, unsigned threads) {
    * count. Memory is shared: who reads alone reads faster than all together. */
   double spent = w->loop ? thread_seconds() - used : now - start;
   w->rate[thread] = spent > 0 ? work / spent : 0;
+  if (w->region) w->region->cursor[thread] = at;
+}
+
+/* All leave together: the first thread decides before a barrier, the others look
+ * behind it, and there are more barriers before it decides again. */
+static void run_barriers(void *arg, unsigned thread, unsigned threads) {
+  window *w = arg;
+  double count = 0, start = cli_now();
+  (void)threads;
+  for (bool stop = false; !stop; count += BARRIERS) {
+    for (int i = 1; i < BARRIERS; i++) hr_team_barrier(w->team, thread);
+    if (thread == 0) w->stop = cli_now() - start > w->seconds;
+    hr_team_barrier(w->team, thread);
+    stop = w->stop;
+  }
+  if (thread == 0) w->rate[0] = count / (cli_now() - start);
 }
 
 /* The sum over the threads; 0 with an error. */
 static double rate_of(window *w, unsigned threads, hr_error *err) {
   double sum = 0;
-  if (hr_team_run(w->team, threads, run_window, w, err) != HR_OK) return 0;
-  for (unsigned i = 0; i < threads; i++) sum += w->rate[i];
+  bool barriers = !w->loop && !w->region;
+  w->rate = hr_calloc(threads, sizeof *w->rate);
+  if (!w->rate) {
+    *err = (hr_error){.status = HR_ERROR_MEMORY, .message = "not enough memory"};
+    return 0;
+  }
+  if (hr_team_run(w->team, threads, barriers ? run_barriers : run_window, w, err) == HR_OK)
+    for (unsigned i = 0; i < threads; i++) sum += w->rate[i];
+  hr_free(w->rate);
   return sum;
 }
 
 /* The faster of one stream and of four: machines differ. */
-static double read_rate(window *w, unsigned threads, hr_error *err) {
+double bench_rate_of_reading(hr_team *team, unsigned threads, const bench_region *region,
+                             double seconds, hr_error *err) {
   double best = 0;
-  w->loop = NULL;
-  w->seconds = read_window;
-  w->wide = hr_cpu_features() & HR_CPU_AVX2;
-  for (w->streams = 1; w->streams <= PERF_MOST_STREAMS; w->streams += PERF_MOST_STREAMS - 1) {
-    double rate = rate_of(w, threads, err);
+  window w = {.team = team, .region = region, .seconds = seconds};
+  w.wide = hr_cpu_features() & HR_CPU_AVX2;
+  for (w.streams = 1; w.streams <= PERF_MOST_STREAMS; w.streams += PERF_MOST_STREAMS - 1) {
+    double rate = rate_of(&w, threads, err);
     if (rate > best) best = rate;
   }
   return best;
 }
 
 /* A multiply and an addition are two operations. */
-static double peak_rate(window *w, void (*loop)(size_t), double work, unsigned threads,
-                        hr_error *err) {
-  w->loop = loop;
-  w->loop_work = 2 * work;
-  w->seconds = peak_window;
-  return rate_of(w, threads, err);
+double bench_rate_of_loop(hr_team *team, unsigned threads, void (*loop)(size_t), double work,
+                          hr_error *err) {
+  window w = {.team = team, .seconds = peak_window, .loop = loop, .loop_work = 2 * work};
+  return rate_of(&w, threads, err);
+}
+
+double bench_rate_of_barriers(hr_team *team, unsigned threads, hr_error *err) {
+  window w = {.team = team, .seconds = barrier_window};
+  return threads > 1 ? rate_of(&w, threads, err) : 0;
+}
+
+/* --- The limits of a place ---------------------------------------------------- */
+
+/* A thread's part of the buffer, a multiple of a step in each of its streams. */
+static size_t part_bytes(const bench_buffer *b, unsigned threads) {
+  return b->bytes / threads / BENCH_REGION_STEP * BENCH_REGION_STEP;
 }
 
 static int sample(bench_buffer *buffer, const bench_place *place, bench_limits *limits) {
+  const double read_window = 8e-3; /* seconds */
   hr_error err = {.status = HR_OK};
-  window w = {.team = place->session->team, .buffer = buffer};
-  w.rate = hr_calloc(limits->threads, sizeof *w.rate);
-  if (!w.rate) return cli_fail_memory();
+  hr_team *team = place->session->team;
+  unsigned threads = limits->threads;
+  size_t part = part_bytes(buffer, threads);
+  bench_region region = {buffer->data, part, part, buffer->cursor};
   const perf_peaks *p = place->peaks;
   double now[BENCH_LIMITS] = {0};
-  now[BENCH_READ] = read_rate(&w, limits->threads, &err);
+  now[BENCH_READ] = bench_rate_of_reading(team, threads, &region, read_window, &err);
+  now[BENCH_BARRIER] = bench_rate_of_barriers(team, threads, &err);
   if (p) {
-    now[BENCH_INT8] = peak_rate(&w, p->dot, p->dot_work, limits->threads, &err);
-    now[BENCH_FP32] = peak_rate(&w, p->fma, p->fma_work, limits->threads, &err);
+    now[BENCH_INT8] = bench_rate_of_loop(team, threads, p->dot, p->dot_work, &err);
+    now[BENCH_FP32] = bench_rate_of_loop(team, threads, p->fma, p->fma_work, &err);
   }
-  hr_free(w.rate);
   if (err.status != HR_OK) return cli_fail_error("limits", &err);
   for (int i = 0; i < BENCH_LIMITS; i++) limits->value[i][limits->count] = now[i];
   limits->count++;

@@ -15,7 +15,7 @@
 /* The value behind "KEY...: " in a file of such lines. */
 static bool read_value(const char *path, const char *key, char *text, size_t size) {
   FILE *file = fopen(path, "r");
-  char line[512];
+  char line[8192]; /* the flags of a CPU are many */
   bool found = false;
   while (file && !found && fgets(line, sizeof line, file)) {
     char *colon = strchr(line, ':');
@@ -86,22 +86,63 @@ static json_t *json_kinds(const hr_topology *t) {
   return list;
 }
 
+/* Caches of the first CPU of each kind of core, as far as they differ. */
+static json_t *json_caches(const hr_topology *t) {
+  json_t *list = json_array();
+  for (unsigned kind = 0; t && kind < t->kinds; kind++) {
+    const hr_cpu *cpu = NULL;
+    for (unsigned i = 0; i < t->cpus && !cpu; i++)
+      if (t->cpu[i].kind == kind) cpu = &t->cpu[i];
+    if (!cpu) continue;
+    const hr_cache_size *const levels[] = {&cpu->l1d, &cpu->l2, &cpu->l3};
+    for (int level = 0; level < 3; level++)
+      if (levels[level]->bytes)
+        json_array_append_new(list, json_pack("{s:i, s:i, s:I, s:i}", "kind", kind, "level",
+                                              level + 1, "bytes",
+                                              (json_int_t)levels[level]->bytes, "cores",
+                                              levels[level]->cores));
+  }
+  return list;
+}
+
+/* 1 when a hypervisor is there, 0 when there is none, -1 when that can't be known. */
+static int is_virtual(void) {
+  char flags[8192];
+  if (access("/proc/device-tree/hypervisor", F_OK) == 0) return 1;
+  if (!read_value("/proc/cpuinfo", "flags", flags, sizeof flags)) return -1;
+  return strstr(flags, " hypervisor") != NULL;
+}
+
+static json_t *json_sensors(const bench *b) {
+  cli_sensor_names n = cli_sensors_names(b->sensors);
+  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "frequency", json_text_or_null(n.frequency),
+                   "temperature", json_text_or_null(n.temperature), "throttling",
+                   json_text_or_null(n.throttling), "energy", json_text_or_null(n.energy),
+                   "energy_reason", json_text_or_null(n.energy_reason), "most_mhz",
+                   n.most_mhz > 0 ? json_real(n.most_mhz) : json_null());
+}
+
 json_t *bench_json_machine(const bench *b) {
   char cpu[128], huge[64], tiers[128];
   struct utsname system = {0};
   uname(&system);
   hr_topology *t = hr_topology_load(NULL, NULL);
   hr_kernels_available(hr_cpu_features(), tiers, sizeof tiers);
+  int machine_is_virtual = is_virtual();
   bool known = read_line("/sys/kernel/mm/transparent_hugepage/enabled", huge, sizeof huge);
   json_t *machine = json_pack(
-      "{s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:s, s:o, s:o}", "cpu",
-      json_text_or_null(bench_cpu_name(cpu)), "architecture", system.machine, "system",
-      system.sysname, "kernel", system.release, "cpus", json_size(t ? t->cpus : 0), "cores",
-      json_size(t ? t->cores : 0), "packages", json_size(t ? t->packages : 0), "nodes",
-      json_size(t ? t->nodes : 0), "kinds", json_kinds(t), "memory_bytes",
+      "{s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:s, s:o, s:o, s:o, "
+      "s:o}",
+      "cpu", json_text_or_null(bench_cpu_name(cpu)), "architecture", system.machine, "system",
+      system.sysname, "kernel", system.release, "virtual",
+      machine_is_virtual < 0 ? json_null() : json_boolean(machine_is_virtual), "cpus",
+      json_size(t ? t->cpus : 0), "cores", json_size(t ? t->cores : 0), "packages",
+      json_size(t ? t->packages : 0), "nodes", json_size(t ? t->nodes : 0), "kinds", json_kinds(t),
+      "caches", json_caches(t), "memory_bytes",
       json_size(bench_memory("/proc/meminfo", "MemTotal")), "page_bytes",
       (json_int_t)sysconf(_SC_PAGESIZE), "huge_pages", json_text_or_null(known ? huge : NULL),
-      "tiers", tiers, "load_before", json_load(b->load_before), "load_after",
+      "tiers", tiers, "governor", json_text_or_null(cli_sensors_names(b->sensors).governor),
+      "sensors", json_sensors(b), "load_before", json_load(b->load_before), "load_after",
       json_load(b->load_after));
   hr_topology_free(t);
   return machine;

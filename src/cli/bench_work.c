@@ -45,6 +45,12 @@ static void add_attention(const hr_session *s, size_t start, size_t rows, bench_
   work->bytes += (double)visible(d, start + rows - 1) * position;
 }
 
+/* Of one pass: one row that sees few keys has no more. */
+static double least_barriers(const hr_transformer *t) {
+  const double each_layer = 5, each_pass = 2; /* the end of the pass is one */
+  return each_layer * t->description.layers + each_pass;
+}
+
 void bench_work_by_part(const hr_session *s, size_t depth, size_t count, size_t rows,
                         bench_work part[HR_PARTS]) {
   memset(part, 0, HR_PARTS * sizeof *part);
@@ -52,6 +58,7 @@ void bench_work_by_part(const hr_session *s, size_t depth, size_t count, size_t 
     size_t n = count - done < rows ? count - done : rows;
     add_matrices(&s->model->loaded.transformer, n, rows == 1 || done + n == count, part);
     add_attention(s, depth + done, n, &part[HR_PART_ATTENTION]);
+    part[HR_PART_WAIT].barriers += least_barriers(&s->model->loaded.transformer);
     done += n;
   }
 }
@@ -63,6 +70,7 @@ bench_work bench_work_of(const hr_session *s, size_t depth, size_t count, size_t
     sum.int8_macs += part[i].int8_macs;
     sum.float_macs += part[i].float_macs;
     sum.bytes += part[i].bytes;
+    sum.barriers += part[i].barriers;
   }
   return sum;
 }
@@ -78,8 +86,10 @@ bench_bound bench_bound_of(const bench_test *test, const bench_work *w) {
   double read = at_best(l, BENCH_READ, w->bytes);
   double int8 = at_best(l, BENCH_INT8, 2 * w->int8_macs);
   double fp32 = at_best(l, BENCH_FP32, 2 * w->float_macs);
+  double barriers = at_best(l, BENCH_BARRIER, w->barriers);
   if (!test->place->peaks && test->prompt)
     return (bench_bound){0, "this kernel tier has no peak to compare with"};
+  if (barriers > read && barriers > int8 + fp32) return (bench_bound){barriers, "barrier"};
   if (read >= int8 + fp32) return (bench_bound){read, "read"};
   return (bench_bound){int8 + fp32, int8 >= fp32 ? "int8" : "fp32"};
 }

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT
+ * From samples to numbers. */
+#include <stdlib.h>
+
+#include "bench.h"
+
+/* Statistics of scale/x, or of x itself when scale is 0. */
+static bool statistics_of(const double *samples, size_t count, double scale, cli_statistics *to) {
+  double *copy = calloc(count ? count : 1, sizeof *copy);
+  if (!copy) return false;
+  for (size_t i = 0; i < count; i++) copy[i] = scale > 0 ? scale / samples[i] : samples[i];
+  *to = cli_statistics_of(copy, count);
+  free(copy);
+  return true;
+}
+
+/* All samples or none: a part of them would be no fair mean. */
+static bool joules_of(const bench *b, const bench_test *t, cli_statistics *to) {
+  double *each = calloc(t->count ? t->count : 1, sizeof *each);
+  if (!each) return false;
+  bool known = t->count > 0;
+  for (size_t i = 0; i < t->count; i++) {
+    each[i] = bench_joules(b, t, i) / (double)t->tokens;
+    known = known && each[i] >= 0;
+  }
+  *to = known ? cli_statistics_of(each, t->count) : (cli_statistics){0};
+  free(each);
+  return true;
+}
+
+bool bench_result_of(const bench *b, const bench_test *t, bench_result *r) {
+  char text[CLI_SENSOR_TEXT];
+  *r = (bench_result){.bound = bench_bound_of(t, &t->work), .percent = -1};
+  if (!statistics_of(t->seconds, t->count, 0, &r->seconds) ||
+      !statistics_of(t->seconds, t->count, (double)t->tokens, &r->rate) ||
+      !statistics_of(t->first, t->count, 0, &r->first) || !joules_of(b, t, &r->joules))
+    return false;
+  if (r->bound.seconds > 0 && r->seconds.median > 0)
+    r->percent = 100 * r->bound.seconds / r->seconds.median;
+  r->valid = r->percent >= 0 && r->percent <= 100;
+  for (size_t i = 0; i < t->count; i++) r->disturbed += *bench_disturbance(b, t, i, text) != '\0';
+  return true;
+}
+
+static bool is_same(const bench_test *a, const bench_test *b) {
+  return a->place->model == b->place->model && a->prompt == b->prompt && a->tokens == b->tokens &&
+         a->depth == b->depth;
+}
+
+static double median_rate(const bench *b, const bench_test *t) {
+  bench_result r;
+  return bench_result_of(b, t, &r) ? r.rate.median : 0;
+}
+
+/* Keeps the tests in the order of their threads, each number once. */
+static void insert(bench_scaling *s, const bench_test *t, double rate) {
+  size_t at = s->count;
+  if (at == sizeof s->test / sizeof *s->test) return;
+  for (size_t i = 0; i < s->count; i++)
+    if (bench_test_threads(s->test[i]) == bench_test_threads(t)) return;
+  for (; at > 0 && bench_test_threads(s->test[at - 1]) > bench_test_threads(t); at--) {
+    s->test[at] = s->test[at - 1];
+    s->rate[at] = s->rate[at - 1];
+  }
+  s->test[at] = t;
+  s->rate[at] = rate;
+  s->count++;
+}
+
+bool bench_scaling_of(const bench *b, const bench_test *first, bench_scaling *s) {
+  const double enough = 0.95; /* of the best rate */
+  *s = (bench_scaling){0};
+  for (const bench_test *t = b->test; t < first; t++)
+    if (is_same(t, first)) return false;
+  for (const bench_test *t = first; t < b->test + b->tests; t++)
+    if (is_same(t, first)) insert(s, t, median_rate(b, t));
+  double best = 0;
+  for (size_t i = 0; i < s->count; i++)
+    if (s->rate[i] > best) best = s->rate[i];
+  while (s->knee < s->count && s->rate[s->knee] < enough * best) s->knee++;
+  return s->count > 1 && s->knee < s->count;
+}
