@@ -26,12 +26,13 @@ may() {
     src/sched) echo "base headrow" ;;
     src/block) echo "base kernels sched headrow" ;;
     src/text) echo "base headrow" ;;
+    src/template) echo "base headrow" ;;
     src/model) echo "base kernels quant sched block text headrow" ;;
-    src/engine) echo "base kernels quant sched block text model headrow" ;;
-    src/cli) echo "base kernels quant sched block text model engine perf headrow" ;;
+    src/engine) echo "base kernels quant sched block text template model headrow" ;;
+    src/cli) echo "base kernels quant sched block text template model engine perf headrow" ;;
   esac
 }
-for folder in src/base kernels quant src/sched src/block src/text src/model src/engine src/cli; do
+for folder in src/base kernels quant src/sched src/block src/text src/template src/model src/engine src/cli; do
   own=${folder#src/}
   allowed=$(echo "$own $(may $folder)" | tr ' ' '|')
   # Includes of the project have a folder in them; those of libraries have none
@@ -45,7 +46,7 @@ done
 for command in run tokenize logits; do
   file=$root/src/cli/$command.c
   [ -f "$file" ] || continue
-  check "src/cli/$command.c looks inside" "$(grep -nE '^#include "(base|kernels|quant|sched|block|text|model|engine)/' "$file")"
+  check "src/cli/$command.c looks inside" "$(grep -nE '^#include "(base|kernels|quant|sched|block|text|template|model|engine)/' "$file")"
 done
 
 for header in omp.h hwloc.h; do
@@ -55,7 +56,7 @@ done
 
 check "library code exits, aborts, prints or reads the environment" "$(cd "$root" &&
   grep -rnE '(^|[^a-z_])(exit|_exit|abort|printf|puts|fprintf|perror|getenv|secure_getenv|assert) *\(' \
-    src/base src/sched src/block src/text src/model src/engine kernels quant --include='*.[ch]' |
+    src/base src/sched src/block src/text src/template src/model src/engine kernels quant --include='*.[ch]' |
   grep -vE '__attribute__|^\S+:\s*(/?\*|//)|_Static_assert')"
 
 check "a fast-math flag or a silenced warning" "$(cd "$root" &&

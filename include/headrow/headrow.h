@@ -180,6 +180,14 @@ HR_API void hr_decoder_finish(hr_decoder *decoder, const char **text, size_t *le
 /* Tells the decoder that what follows continues a text (a prompt). */
 HR_API void hr_decoder_continue(hr_decoder *decoder);
 
+/* --- Conversations -------------------------------------------------------- */
+
+typedef struct hr_chat_message {
+  const char *role;    /* "system", "user", "assistant", ...: trusted, it becomes part of markers */
+  const char *content; /* any bytes; not trusted: no marker in it becomes a control token */
+  size_t length;       /* bytes of content */
+} hr_chat_message;
+
 /* --- Sessions ------------------------------------------------------------- */
 
 typedef struct hr_session hr_session;
