@@ -4,10 +4,10 @@
 #ifndef HR_SCHED_LIMITS_H
 #define HR_SCHED_LIMITS_H
 
+#include "sched/cgroup.h"
 #include "sched/cpuset.h"
 
 #define HR_QUOTAS_MAX 16
-#define HR_WHERE_SIZE 200
 
 /* A share of CPU time that a group may use in each period. */
 typedef struct hr_quota {
