@@ -31,6 +31,7 @@
 #include <stdint.h>
 
 enum {
+  HR_PANEL_LAYOUT = 1,  /* number of this layout of weights, which packed files carry */
   HR_PANEL_ROWS = 16,   /* output rows of a weight panel, keys of a key panel */
   HR_Q8_BLOCK = 32,     /* columns that share a scale */
   HR_Q8_GROUP = 4,      /* columns of a group */

@@ -88,7 +88,7 @@ static void walk(const hr_source *source) {
     cr_assert(t->bytes > 0);
     sum += (size_t)bytes[0] + bytes[t->bytes - 1];
     cr_assert(hr_source_find_tensor(source, t->name) == t);
-    hr_source_drop_tensor(source, t);
+    hr_source_drop(source, t, 0, t->bytes);
   }
   hr_vocab_storage storage;
   hr_vocab vocab;

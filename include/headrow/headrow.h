@@ -86,6 +86,7 @@ typedef struct hr_model_options {
   hr_weights weights;        /* default HR_WEIGHTS_NATIVE */
   const char *isa;           /* highest kernel tier allowed ("avx2", ...); NULL: the best there is */
   bool vocabulary_only;      /* read the vocabulary, no weights; sessions can't be made */
+  bool defer_weights;        /* leave the weights to hr_model_load; see hr_model_memory */
   hr_progress_fn *progress;  /* may be NULL */
   void *progress_data;
 } hr_model_options;
@@ -98,15 +99,26 @@ static inline void hr_model_options_init(hr_model_options *options) {
   hr_model_options_fill(options, sizeof *options);
 }
 
-/* Opens a GGUF file, a .safetensors file with config.json beside it, or a
- * folder that holds both. options may be NULL. The caller owns the result and
- * frees it with hr_model_free after every session of it. NULL on failure. */
+/* Opens a GGUF file, a packed one too, a .safetensors file with config.json
+ * beside it, or a folder that holds both. options may be NULL. The caller owns
+ * the result and frees it with hr_model_free after every session of it. NULL on
+ * failure.
+ *
+ * Files are mapped: while they are read, and for a packed file as long as the
+ * model lives. One that another program makes shorter meanwhile raises SIGBUS, as
+ * any mapping does; the library installs no handler. Replace model files by
+ * renaming, never by writing into them. */
 HR_API hr_model *hr_model_open(const char *path, const hr_model_options *options, hr_error *err);
 
 /* The same for a GGUF file already in memory. The bytes are not copied: they
  * must stay unchanged until hr_model_free. name stands for the path in messages. */
 HR_API hr_model *hr_model_open_memory(const void *data, size_t bytes, const char *name,
                                       const hr_model_options *options, hr_error *err);
+
+/* Packs the weights of a model opened with defer_weights; its files must not
+ * have changed. After a failure the model can only be freed. Nothing to do, and
+ * HR_OK, for a model that has them. */
+HR_API hr_status hr_model_load(hr_model *model, hr_error *err);
 
 /* NULL is allowed. */
 HR_API void hr_model_free(hr_model *model);
@@ -221,6 +233,22 @@ HR_API hr_session *hr_session_create(const hr_model *model, const hr_session_opt
                                      hr_error *err);
 /* NULL is allowed. */
 HR_API void hr_session_free(hr_session *session);
+
+/* Bytes of memory that a model and one session of it take. */
+typedef struct hr_memory {
+  size_t weights; /* 0 for a packed file */
+  size_t mapped;  /* weights of a packed file: pages of it that the system may drop and read again */
+  size_t cache;   /* keys and values */
+  size_t work;    /* buffers of a pass */
+  size_t context; /* positions that this is for */
+} hr_memory;
+
+/* The sum is known from the header of the file: the model may have been opened
+ * with defer_weights. options (NULL: the defaults) are those of the session; where
+ * they leave the number of threads open, it is that of the CPUs. The same errors
+ * as hr_session_create for options that are not valid. */
+HR_API hr_status hr_model_memory(const hr_model *model, const hr_session_options *options,
+                                 hr_memory *memory, hr_error *err);
 
 typedef enum hr_logits_rows {
   HR_LOGITS_NONE, /* fill the cache only */

@@ -48,29 +48,47 @@ void hr_free(void *block) {
   free(block);
 }
 
+static void *reserve_short(size_t bytes) {
+  size_t rounded = (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+  if (rounded == 0) rounded = CACHE_LINE;
+  void *block = aligned_alloc(CACHE_LINE, rounded);
+  if (block) memset(block, 0, rounded);
+  return block;
+}
+
 /* Short blocks come from the heap. Long ones are mapped with room to move the
  * start up to a 2 MiB boundary; what is over at both ends is given back. */
-void *hr_alloc_pages(size_t bytes) {
+void *hr_reserve_pages(size_t bytes) {
   if (!allocation_allowed()) return NULL;
-  if (bytes < HUGE_PAGE) {
-    size_t rounded = (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
-    void *block = aligned_alloc(CACHE_LINE, rounded ? rounded : CACHE_LINE);
-    if (block) memset(block, 0, rounded ? rounded : CACHE_LINE);
-    return block;
-  }
+  if (bytes < HUGE_PAGE) return reserve_short(bytes);
   size_t length, whole;
   if (!hr_add_size(bytes, HUGE_PAGE - 1, &length)) return NULL;
   length = length / HUGE_PAGE * HUGE_PAGE;
   if (!hr_add_size(length, HUGE_PAGE, &whole)) return NULL;
-  uint8_t *map = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  uint8_t *map = mmap(NULL, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (map == MAP_FAILED) return NULL;
   size_t before = (HUGE_PAGE - (uintptr_t)map % HUGE_PAGE) % HUGE_PAGE;
   if (before) munmap(map, before);
   if (before < HUGE_PAGE) munmap(map + before + length, HUGE_PAGE - before);
-#ifdef MADV_HUGEPAGE
-  (void)madvise(map + before, length, MADV_HUGEPAGE); /* a wish: plain pages work too */
-#endif
   return map + before;
+}
+
+bool hr_use_pages(void *block, size_t bytes) {
+  if (!allocation_allowed()) return false;
+  if (bytes < HUGE_PAGE) return true;
+  size_t length = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+  if (mprotect(block, length, PROT_READ | PROT_WRITE) != 0) return false;
+#ifdef MADV_HUGEPAGE
+  (void)madvise(block, length, MADV_HUGEPAGE); /* a wish: plain pages work too */
+#endif
+  return true;
+}
+
+void *hr_alloc_pages(size_t bytes) {
+  void *block = hr_reserve_pages(bytes);
+  if (!block || hr_use_pages(block, bytes)) return block;
+  hr_free_pages(block, bytes);
+  return NULL;
 }
 
 void hr_free_pages(void *block, size_t bytes) {

@@ -31,6 +31,12 @@ void hr_free(void *block);
 void *hr_alloc_pages(size_t bytes);
 void hr_free_pages(void *block, size_t bytes);
 
+/* The same in two steps: addresses that cost no memory and may not be touched,
+ * and their use. False when the memory is not to be had; the block is then
+ * still only to be freed, with hr_free_pages. */
+void *hr_reserve_pages(size_t bytes);
+bool hr_use_pages(void *block, size_t bytes);
+
 /* For tests: the n-th allocation from now (1 is the next) fails, 0 switches
  * that off; the count of allocations since the last call is returned. */
 size_t hr_memory_fail_at(size_t n);

@@ -281,13 +281,14 @@ void hr_workspace_free(hr_workspace *ws) {
 
 /* --- KV cache ------------------------------------------------------------- */
 
-hr_status hr_kv_cache_init(hr_kv_cache *cache, const hr_description *d, size_t positions, bool half,
-                           hr_error *err) {
+/* Everything but the memory; false when that would not fit a size_t. */
+static bool lay_out_cache(hr_kv_cache *cache, const hr_description *d, size_t positions,
+                          bool half) {
   size_t element = half ? 2 : 4, head, bytes;
   size_t capacity = hr_round_up(positions, HR_PANEL_ROWS);
   bool fits = hr_mul_size(capacity, element * hr_round_up(d->head_width, 16), &head) &&
               hr_mul_size(head * 2, (size_t)d->layers * d->kv_heads, &bytes) && head < SIZE_MAX / 2;
-  if (!fits) return hr_fail_memory(err, "KV cache", SIZE_MAX);
+  if (!fits) return false;
   *cache = (hr_kv_cache){
       .half = half,
       .capacity = capacity,
@@ -296,6 +297,18 @@ hr_status hr_kv_cache_init(hr_kv_cache *cache, const hr_description *d, size_t p
       .kv_heads = d->kv_heads,
   };
   cache->bytes = (cache->key_bytes + cache->value_bytes) * d->layers * d->kv_heads;
+  return true;
+}
+
+size_t hr_kv_cache_bytes(const hr_description *d, size_t positions, bool half) {
+  hr_kv_cache cache;
+  return lay_out_cache(&cache, d, positions, half) ? cache.bytes : 0;
+}
+
+hr_status hr_kv_cache_init(hr_kv_cache *cache, const hr_description *d, size_t positions, bool half,
+                           hr_error *err) {
+  if (!lay_out_cache(cache, d, positions, half))
+    return hr_fail_memory(err, "KV cache", SIZE_MAX);
   cache->data = hr_alloc_pages(cache->bytes);
   return cache->data ? HR_OK : hr_fail_memory(err, "KV cache", cache->bytes);
 }

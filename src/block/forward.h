@@ -23,6 +23,8 @@ typedef struct hr_kv_cache {
 hr_status hr_kv_cache_init(hr_kv_cache *cache, const hr_description *d, size_t positions, bool half,
                            hr_error *err);
 void hr_kv_cache_finish(hr_kv_cache *cache);
+/* Bytes that hr_kv_cache_init will take; 0 when that does not fit a size_t. */
+size_t hr_kv_cache_bytes(const hr_description *d, size_t positions, bool half);
 
 /* A point of the pass at which a test may look at an activation:
  * rows x columns floats, row r at data + r * stride. */

@@ -4,6 +4,7 @@
 #ifndef HR_ENGINE_ENGINE_H
 #define HR_ENGINE_ENGINE_H
 
+#include <headrow/headrow.h>
 #include <string.h>
 
 #include "block/forward.h"
@@ -14,7 +15,10 @@
 struct hr_model {
   char *path;
   hr_kernels kernels;
-  hr_loaded loaded;         /* no weights for vocabulary_only */
+  hr_model_options options;
+  hr_source *source;        /* open until the weights are packed; longer where they are mapped */
+  hr_loaded loaded;         /* not for vocabulary_only */
+  bool is_planned;          /* loaded holds description and sizes */
   bool has_weights;
   hr_tokenizer *tokenizer;  /* NULL: ids only */
   hr_vocab_storage vocab;

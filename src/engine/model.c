@@ -45,41 +45,60 @@ static hr_status open_tokenizer(hr_model *model, const hr_source *source, hr_err
   model->token_count = vocab.count;
   model->vocab_kind = vocab.kind;
   model->start_token = vocab.bos;
-  if (model->has_weights && vocab.count > model->loaded.transformer.description.vocab)
+  if (model->is_planned && vocab.count > model->loaded.transformer.description.vocab)
     return hr_fail(
         err, HR_ERROR_FILE,
         "%s: the vocabulary has %zu tokens, expected at most the %u rows of the embedding",
         model->path, vocab.count, model->loaded.transformer.description.vocab);
   model->tokenizer = hr_tokenizer_create(&vocab, err);
-  return model->tokenizer ? HR_OK : HR_ERROR_FILE;
+  return model->tokenizer ? HR_OK : err->status;
 }
 
 /* Bytes from which starting threads is worth their while. */
 enum { PARALLEL_BYTES = 16 << 20 };
 
-static hr_status load_weights(hr_model *model, const hr_source *source,
-                              const hr_model_options *options, hr_error *err) {
-  hr_load_options load = {.weights = options->weights,
-                          .progress = options->progress,
-                          .progress_data = options->progress_data};
-  size_t bytes = 0;
-  for (size_t i = 0; i < hr_source_tensor_count(source); i++)
-    bytes += hr_source_tensor_at(source, i)->bytes;
-  if (bytes >= PARALLEL_BYTES) {
+static hr_status load_weights(hr_model *model, hr_error *err) {
+  const hr_source *source = model->source;
+  hr_load_options load = {.progress = model->options.progress,
+                          .progress_data = model->options.progress_data};
+  if (!model->loaded.mapped && model->loaded.weight_bytes >= PARALLEL_BYTES) {
     load.team = hr_team_create(NULL, err);
     if (!load.team) return err->status;
   }
   hr_status status = hr_load(source, &model->kernels, &load, &model->loaded, err);
   hr_team_free(load.team);
-  if (status == HR_OK) model->has_weights = true;
   return status;
 }
 
-static hr_status open_source(hr_model *model, const hr_source *source,
-                             const hr_model_options *options, hr_error *err) {
-  TRY(select_kernels(model, options->isa, err));
-  if (!options->vocabulary_only) TRY(load_weights(model, source, options, err));
-  return open_tokenizer(model, source, err);
+hr_status hr_model_load(hr_model *model, hr_error *err) {
+  hr_error ignored;
+  if (!err) err = &ignored;
+  if (model->has_weights) return HR_OK;
+  if (!model->is_planned || !model->source)
+    return hr_fail(err, HR_ERROR_USAGE, "%s: %s, expected a model opened with defer_weights",
+                   model->path,
+                   model->is_planned ? "loading its weights failed"
+                                     : "was opened for its vocabulary only");
+  hr_status status = load_weights(model, err);
+  model->has_weights = status == HR_OK;
+  if (status == HR_OK && model->loaded.mapped) return HR_OK;
+  hr_source_close(model->source);
+  model->source = NULL;
+  return status;
+}
+
+/* What is known from the header, the tokenizer with it: faults in those show
+ * before weights are packed for minutes. */
+static hr_status open_model(hr_model *model, hr_error *err) {
+  const hr_model_options *o = &model->options;
+  TRY(select_kernels(model, o->isa, err));
+  model->options.isa = NULL; /* the caller's; what was chosen is in kernels */
+  if (!o->vocabulary_only) {
+    TRY(hr_load_plan(model->source, o->weights, &model->loaded, err));
+    model->is_planned = true;
+  }
+  TRY(open_tokenizer(model, model->source, err));
+  return o->vocabulary_only || o->defer_weights ? HR_OK : hr_model_load(model, err);
 }
 
 static bool valid_options(const hr_model_options *options, hr_error *err) {
@@ -92,26 +111,42 @@ static bool valid_options(const hr_model_options *options, hr_error *err) {
 }
 
 /* Takes the source over. */
-static hr_model *open_and_close(hr_source *source, const hr_model_options *given, hr_error *err) {
+static hr_model *create(hr_source *source, const hr_model_options *options, hr_error *err) {
+  const char *path = hr_source_path(source);
+  hr_model *model = hr_calloc(1, sizeof *model);
+  if (model) model->path = hr_strndup(path, strlen(path));
+  if (!model || !model->path) {
+    hr_fail_memory(err, "model", sizeof *model);
+    hr_free(model);
+    hr_source_close(source);
+    return NULL;
+  }
+  model->source = source;
+  model->options = *options;
+  return model;
+}
+
+/* The same, of a source that may not have opened. */
+static hr_model *open_source(hr_source *source, const hr_model_options *given, hr_error *err) {
   hr_error ignored;
   if (!err) err = &ignored;
+  if (!source) return NULL;
   hr_model_options options = default_options;
-  hr_model *model = NULL;
-  if (source && hr_options_take(&options, sizeof options, given, "model", err) == HR_OK &&
-      valid_options(&options, err)) {
-    const char *path = hr_source_path(source);
-    model = hr_calloc(1, sizeof *model);
-    if (model) model->path = hr_strndup(path, strlen(path));
-    if (!model || !model->path) {
-      hr_fail_memory(err, "model", sizeof *model);
-      hr_model_free(model);
-      model = NULL;
-    } else if (open_source(model, source, &options, err) != HR_OK) {
-      hr_model_free(model);
-      model = NULL;
-    }
+  if (hr_options_take(&options, sizeof options, given, "model", err) != HR_OK ||
+      !valid_options(&options, err)) {
+    hr_source_close(source);
+    return NULL;
   }
-  hr_source_close(source);
+  hr_model *model = create(source, &options, err);
+  if (!model) return NULL;
+  if (open_model(model, err) != HR_OK) {
+    hr_model_free(model);
+    return NULL;
+  }
+  if (options.vocabulary_only) {
+    hr_source_close(model->source);
+    model->source = NULL;
+  }
   return model;
 }
 
@@ -120,7 +155,7 @@ hr_model *hr_model_open(const char *path, const hr_model_options *options, hr_er
     hr_fail(err, HR_ERROR_USAGE, "the path is NULL, expected a file or folder");
     return NULL;
   }
-  return open_and_close(hr_source_open(path, err), options, err);
+  return open_source(hr_source_open(path, err), options, err);
 }
 
 hr_model *hr_model_open_memory(const void *data, size_t bytes, const char *name,
@@ -129,7 +164,7 @@ hr_model *hr_model_open_memory(const void *data, size_t bytes, const char *name,
     hr_fail(err, HR_ERROR_USAGE, "the data or their name is NULL, expected a GGUF file in memory");
     return NULL;
   }
-  return open_and_close(hr_source_open_memory(data, bytes, name, err), options, err);
+  return open_source(hr_source_open_memory(data, bytes, name, err), options, err);
 }
 
 void hr_model_free(hr_model *model) {
@@ -137,12 +172,13 @@ void hr_model_free(hr_model *model) {
   hr_tokenizer_free(model->tokenizer);
   hr_vocab_storage_finish(&model->vocab);
   hr_loaded_finish(&model->loaded);
+  hr_source_close(model->source);
   hr_free(model->path);
   hr_free(model);
 }
 
 size_t hr_model_vocab_size(const hr_model *model) {
-  return model->has_weights ? model->loaded.transformer.description.vocab : model->token_count;
+  return model->is_planned ? model->loaded.transformer.description.vocab : model->token_count;
 }
 
 size_t hr_model_trained_context(const hr_model *model) {

@@ -2,6 +2,7 @@
  * One sequence: its cache, its threads, its position. */
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "engine/engine.h"
@@ -23,7 +24,7 @@ static size_t most_positions(const hr_transformer *t) {
 
 static hr_status check_options(const hr_model *model, const hr_session_options *o, hr_error *err) {
   const hr_transformer *t = &model->loaded.transformer;
-  if (!model->has_weights)
+  if (!model->is_planned)
     return hr_fail(err, HR_ERROR_USAGE, "%s: was opened for its vocabulary only", model->path);
   if ((unsigned)o->cache > HR_CACHE_F32)
     return hr_fail(err, HR_ERROR_USAGE, "session options: cache is %d, expected 0 to %d",
@@ -49,13 +50,28 @@ size_t hr_default_chunk(const hr_description *d, size_t context) {
   return context < DEFAULT_CHUNK || d->mask == HR_MASK_FULL ? context : DEFAULT_CHUNK;
 }
 
+/* What options come to for a model. */
+typedef struct sizes {
+  size_t context, chunk;
+  bool half;
+} sizes;
+
+static sizes sizes_of(const hr_model *model, const hr_session_options *o) {
+  const hr_description *d = &model->loaded.transformer.description;
+  sizes z = {.context = o->context ? o->context : hr_default_context(d)};
+  z.chunk = hr_default_chunk(d, z.context);
+  if (o->chunk && d->mask == HR_MASK_CAUSAL)
+    z.chunk = o->chunk < z.context ? o->chunk : z.context;
+  z.half = o->cache == HR_CACHE_AUTO ? !model->loaded.all_f32 : o->cache == HR_CACHE_F16;
+  return z;
+}
+
 static hr_status set_up(hr_session *s, const hr_session_options *o, hr_error *err) {
   const hr_model *model = s->model;
   const hr_description *d = &model->loaded.transformer.description;
-  s->context = o->context ? o->context : hr_default_context(d);
-  s->chunk = hr_default_chunk(d, s->context);
-  if (o->chunk && d->mask == HR_MASK_CAUSAL)
-    s->chunk = o->chunk < s->context ? o->chunk : s->context;
+  const sizes z = sizes_of(model, o);
+  s->context = z.context;
+  s->chunk = z.chunk;
   s->progress = o->progress;
   s->progress_data = o->progress_data;
 
@@ -67,8 +83,33 @@ static hr_status set_up(hr_session *s, const hr_session_options *o, hr_error *er
   s->workspace = hr_workspace_create(&model->loaded.transformer, &model->kernels, s->chunk,
                                      s->context, one > many ? one : many, err);
   if (!s->workspace) return err->status;
-  bool half = o->cache == HR_CACHE_AUTO ? !model->loaded.all_f32 : o->cache == HR_CACHE_F16;
-  return hr_kv_cache_init(&s->cache, d, s->context, half, err);
+  return hr_kv_cache_init(&s->cache, d, s->context, z.half, err);
+}
+
+static unsigned threads_of(const hr_session_options *o) {
+  long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+  unsigned most = o->threads > o->threads_batch ? o->threads : o->threads_batch;
+  return o->threads ? most : cpus > 1 ? (unsigned)cpus : 1;
+}
+
+hr_status hr_model_memory(const hr_model *model, const hr_session_options *given,
+                          hr_memory *memory, hr_error *err) {
+  hr_session_options options = default_options;
+  hr_status status = hr_options_take(&options, sizeof options, given, "session", err);
+  if (status == HR_OK) status = check_options(model, &options, err);
+  if (status != HR_OK) return status;
+  const hr_description *d = &model->loaded.transformer.description;
+  const sizes z = sizes_of(model, &options);
+  size_t bytes = model->loaded.weight_bytes;
+  *memory = (hr_memory){.context = z.context};
+  memory->weights = model->loaded.mapped ? 0 : bytes;
+  memory->mapped = model->loaded.mapped ? bytes : 0;
+  memory->cache = hr_kv_cache_bytes(d, z.context, z.half);
+  memory->work = hr_workspace_bytes(d, z.chunk, z.context, threads_of(&options));
+  if (memory->cache && memory->work) return HR_OK;
+  return hr_fail(err, HR_ERROR_MEMORY,
+                 "%s: a context of %zu does not fit into this machine's addresses", model->path,
+                 z.context);
 }
 
 hr_session *hr_session_create(const hr_model *model, const hr_session_options *given,
@@ -79,6 +120,11 @@ hr_session *hr_session_create(const hr_model *model, const hr_session_options *g
   if (hr_options_take(&options, sizeof options, given, "session", err) != HR_OK ||
       check_options(model, &options, err) != HR_OK)
     return NULL;
+  if (!model->has_weights) {
+    hr_fail(err, HR_ERROR_USAGE, "%s: has no weights yet, expected a call of hr_model_load",
+            model->path);
+    return NULL;
+  }
   hr_session *session = hr_calloc(1, sizeof *session);
   if (!session) {
     hr_fail_memory(err, "session", sizeof *session);

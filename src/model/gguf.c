@@ -10,6 +10,7 @@
  * count and the elements. Every number is checked against what is left of the
  * file before it is used, so that nothing is allocated or walked for a claim
  * that the file can't hold. Addition of sizes is checked where it may wrap. */
+#include "model/packed.h"
 #include "model/source_internal.h"
 
 #include <stdio.h>
@@ -55,6 +56,8 @@ typedef struct gguf_value {
   uint32_t element;          /* of an array */
   size_t count;              /* of an array */
   const unsigned char *data; /* the value, or the first element */
+  const unsigned char *start; /* of the key's length, and how many bytes follow in all */
+  size_t bytes;
 } gguf_value;
 
 typedef struct gguf_values {
@@ -260,8 +263,11 @@ static hr_status read_values(reader *r, size_t count) {
   for (size_t i = 0; i < count; i++) {
     r->number = i + 1;
     r->name = NULL;
+    size_t start = r->at;
     hr_status status = read_value(r, &values->item[i]);
     if (status != HR_OK) return status;
+    values->item[i].start = r->data + start;
+    values->item[i].bytes = r->at - start;
     values->count = i + 1;
   }
   return index_values(r);
@@ -341,6 +347,12 @@ static void gguf_visit(const hr_source *source, hr_source_visit_fn *visit, void 
   }
 }
 
+void hr_gguf_visit_raw(const hr_source *source, hr_gguf_raw_fn *visit, void *arg) {
+  const gguf_values *values = source->values;
+  for (size_t i = 0; i < values->count; i++)
+    visit(arg, values->item[i].key, values->item[i].start, values->item[i].bytes);
+}
+
 static void free_values(gguf_values *values) {
   if (!values) return;
   hr_free(values->item);
@@ -394,6 +406,14 @@ static hr_status read_dims(reader *r, hr_tensor *tensor, size_t *elements) {
   return HR_OK;
 }
 
+/* Panels of a packed file; rows are padded to whole panels. */
+static bool panel_bytes(const hr_tensor *t, hr_panel_type type, size_t *bytes) {
+  size_t k = t->dim[1], padded, limit;
+  if (!hr_add_size(k, 64, &padded) || !hr_mul_size(padded, 64, &limit)) return false;
+  size_t panels = t->dim[0] / HR_PANEL_ROWS + (t->dim[0] % HR_PANEL_ROWS != 0);
+  return hr_mul_size(panels, hr_panel_bytes(type, k), bytes);
+}
+
 static hr_status read_type(reader *r, hr_source_entry *entry, size_t elements) {
   hr_tensor *tensor = &entry->tensor;
   uint32_t type;
@@ -401,7 +421,14 @@ static hr_status read_type(reader *r, hr_source_entry *entry, size_t elements) {
   hr_status status = take_u32(r, "type", &type);
   if (status != HR_OK) return status;
   bool fits;
-  if (hr_format_from_gguf(type, &tensor->format, &name)) {
+  entry->is_panels = hr_panel_from_gguf(type, &entry->panels);
+  if (entry->is_panels) {
+    entry->refused = "headrow panels";
+    if (tensor->dims != 2)
+      return hr_fail(r->err, HR_ERROR_FILE, "%s: %s holds panels in %u dimensions, expected 2",
+                     r->path, PLACE(r), tensor->dims);
+    fits = panel_bytes(tensor, entry->panels, &tensor->bytes);
+  } else if (hr_format_from_gguf(type, &tensor->format, &name)) {
     size_t block = hr_format_get(tensor->format)->block_elements;
     size_t row = tensor->dim[tensor->dims - 1];
     if (row % block)
@@ -682,5 +709,5 @@ hr_status hr_gguf_read(hr_source *source, hr_error *err) {
   }
   if (status == HR_OK) status = hr_source_index_entries(source, err);
   if (status == HR_OK) source->values_path = source->files[0].path;
-  return status;
+  return status == HR_OK ? hr_packed_read(source, err) : status;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * First a plan - every tensor found, every shape checked, every size added up -
- * then one block of memory, then packing into it. */
+ * First a plan - every tensor found, every shape checked, every size added up,
+ * every address known - then packing into it, as one block of memory or into a
+ * packed file. The weights of a packed file stay where they are in it. */
 #include "model/load.h"
 
 #include <stdatomic.h>
@@ -9,6 +10,8 @@
 
 #include "base/memory.h"
 #include "model/architecture.h"
+#include "model/load_internal.h"
+#include "model/packed.h"
 #include "quant/convert.h"
 
 #define TRY(call)                         \
@@ -17,28 +20,9 @@
     if (status_ != HR_OK) return status_; \
   } while (0)
 
-/* Some of a tensor's outputs: count of total, from the first on; in runs of so
- * many, one every step outputs, where run is not 0. */
-typedef struct outputs {
-  size_t first, count, total, run, step;
-} outputs;
-
-static outputs all_of(size_t count) {
-  return (outputs){.count = count, .total = count};
+static hr_outputs all_of(size_t count) {
+  return (hr_outputs){.count = count, .total = count};
 }
-
-/* One thing to put into the block: a matrix or a row of floats. */
-typedef struct item {
-  const hr_tensor *tensor;
-  const float *numbers;    /* without a tensor: floats that the plan owns */
-  outputs outputs;
-  bool transposed;
-  bool plus_one;           /* floats are one less in the file */
-  hr_matrix *matrix;       /* NULL: floats */
-  const float **floats;
-  size_t count;            /* floats */
-  size_t offset, bytes;    /* in the block */
-} item;
 
 typedef struct plan {
   const hr_source *source;
@@ -47,9 +31,7 @@ typedef struct plan {
   hr_weights weights;
   hr_loaded *loaded;
   hr_error *err;
-  item *items;
-  size_t count, capacity;
-  size_t bytes;
+  size_t capacity; /* of loaded->items */
   size_t kept_f16; /* matrices that could not be int8 */
   bool spare_head; /* a head of its own in the file, but config.json says tied */
   char refused[128]; /* a wanted tensor that is there, in a type that can't be read */
@@ -141,29 +123,58 @@ static hr_status wrong_shape(const plan *p, const hr_tensor *t, size_t rows, siz
                  hr_source_path(p->source), t->name, found, columns);
 }
 
-static hr_status add_item(plan *p, item it) {
-  if (p->count == p->capacity) {
-    size_t capacity = p->capacity ? p->capacity * 2 : 64;
-    item *items = hr_realloc(p->items, capacity, sizeof *items);
-    if (!items) return hr_fail_memory(p->err, "list of tensors", capacity * sizeof *items);
-    p->items = items;
-    p->capacity = capacity;
-  }
-  it.offset = p->bytes;
-  if (!hr_add_size(p->bytes, hr_round_up(it.bytes, 64), &p->bytes))
-    return hr_fail(p->err, HR_ERROR_MEMORY,
-                   "%s: the weights do not fit into this machine's addresses",
-                   hr_source_path(p->source));
-  p->items[p->count++] = it;
+static const char *form_name(bool panels, hr_panel_type type) {
+  return panels ? hr_panel_name(type) : "a row of F32";
+}
+
+/* What a packed file holds for the item; it must be what was planned. */
+static hr_status find_part(const plan *p, hr_load_item *it) {
+  char name[HR_PART_NAME_BYTES];
+  hr_packed_part part;
+  const char *path = hr_source_path(p->source);
+  const hr_matrix *m = it->matrix;
+  size_t rows = m ? m->n : 1, columns = m ? m->k : it->count;
+  hr_part_name(name, it);
+  if (!hr_packed_find(p->source, name, &part))
+    return hr_fail(p->err, HR_ERROR_FILE, "%s: the packed tensor '%s' is missing", path, name);
+  if (part.panels != (m != NULL) || (m && part.type != m->type))
+    return hr_fail(p->err, HR_ERROR_FILE,
+                   "%s: tensor '%s' is packed as %s, expected %s; pack the source again with the "
+                   "--weights wanted",
+                   path, name, form_name(part.panels, part.type), form_name(m, m ? m->type : 0));
+  if (part.rows != rows || part.columns != columns || part.bytes != it->bytes)
+    return hr_fail(p->err, HR_ERROR_FILE,
+                   "%s: the packed tensor '%s' is %zu x %zu, expected %zu x %zu", path, name,
+                   part.rows, part.columns, rows, columns);
+  it->packed = part.data;
   return HR_OK;
 }
 
-static hr_status add_floats(plan *p, const hr_tensor *t, outputs o, bool plus_one,
+static hr_status add_item(plan *p, hr_load_item it) {
+  hr_loaded *loaded = p->loaded;
+  if (loaded->item_count == p->capacity) {
+    size_t capacity = p->capacity ? p->capacity * 2 : 64;
+    hr_load_item *items = hr_realloc(loaded->items, capacity, sizeof *items);
+    if (!items) return hr_fail_memory(p->err, "list of tensors", capacity * sizeof *items);
+    loaded->items = items;
+    p->capacity = capacity;
+  }
+  if (loaded->mapped && it.tensor) TRY(find_part(p, &it));
+  it.offset = loaded->weight_bytes;
+  if (!hr_add_size(it.offset, hr_round_up(it.bytes, HR_PART_ALIGNMENT), &loaded->weight_bytes))
+    return hr_fail(p->err, HR_ERROR_MEMORY,
+                   "%s: the weights do not fit into this machine's addresses",
+                   hr_source_path(p->source));
+  loaded->items[loaded->item_count++] = it;
+  return HR_OK;
+}
+
+static hr_status add_floats(plan *p, const hr_tensor *t, hr_outputs o, bool plus_one,
                             const float **to) {
   size_t elements = 1;
   for (unsigned i = 0; i < t->dims; i++) elements *= t->dim[i];
   if (elements != o.total || t->dim[t->dims - 1] != o.total) return wrong_shape(p, t, 0, o.total);
-  return add_item(p, (item){.tensor = t, .outputs = o, .plus_one = plus_one, .floats = to,
+  return add_item(p, (hr_load_item){.tensor = t, .outputs = o, .plus_one = plus_one, .floats = to,
                             .count = o.count, .bytes = o.count * sizeof(float)});
 }
 
@@ -190,7 +201,7 @@ static hr_panel_type panel_type_of(plan *p, const hr_tensor *t, size_t k) {
 }
 
 /* Outputs of a tensor, k inputs each. */
-static hr_status add_matrix(plan *p, const hr_tensor *t, outputs o, size_t k, bool transposed,
+static hr_status add_matrix(plan *p, const hr_tensor *t, hr_outputs o, size_t k, bool transposed,
                             hr_matrix *m) {
   size_t rows = transposed ? k : o.total, columns = transposed ? o.total : k;
   if (t->dims != 2 || dim_of(t, 0) != rows || dim_of(t, 1) != columns)
@@ -203,7 +214,7 @@ static hr_status add_matrix(plan *p, const hr_tensor *t, outputs o, size_t k, bo
   if (!hr_mul_size(hr_round_up(o.count, HR_PANEL_ROWS) / HR_PANEL_ROWS, hr_panel_bytes(m->type, k),
                    &bytes))
     return hr_fail_memory(p->err, t->name, SIZE_MAX);
-  return add_item(p, (item){.tensor = t, .outputs = o, .transposed = transposed, .matrix = m,
+  return add_item(p, (hr_load_item){.tensor = t, .outputs = o, .transposed = transposed, .matrix = m,
                             .bytes = bytes});
 }
 
@@ -225,7 +236,7 @@ static hr_status plan_norm(plan *p, hr_tensor_slot slot, uint32_t layer, size_t 
 }
 
 /* A whole tensor, or a part of the outputs of a fused one, with its bias. */
-static hr_status plan_part(plan *p, hr_tensor_slot slot, uint32_t layer, outputs o, size_t k,
+static hr_status plan_part(plan *p, hr_tensor_slot slot, uint32_t layer, hr_outputs o, size_t k,
                            hr_matrix *m) {
   char name[128];
   const hr_tensor *bias = find(p, slot, layer, ".bias", name, sizeof name);
@@ -245,7 +256,7 @@ static hr_status plan_matrix(plan *p, hr_tensor_slot slot, uint32_t layer, size_
  * key/value head its queries, its key and its value. */
 static hr_status plan_fused(plan *p, const hr_description *d, uint32_t index, hr_layer *layer) {
   size_t q = (size_t)d->heads * d->head_width, kv = (size_t)d->kv_heads * d->head_width;
-  outputs query = {.count = q}, key = {.first = q, .count = kv},
+  hr_outputs query = {.count = q}, key = {.first = q, .count = kv},
           value = {.first = q + kv, .count = kv};
   if (is_safetensors(p) && (p->row->particulars & HR_HF_GROUPED_QKV)) {
     size_t own = q / d->kv_heads, step = own + 2 * (size_t)d->head_width;
@@ -290,7 +301,7 @@ static hr_status plan_feed_forward(plan *p, const hr_description *d, uint32_t in
                                    hr_layer *layer) {
   size_t n = d->ffn_width;
   if (d->gated && has_fused_gate(p, d, index)) {
-    outputs gate = {.count = n, .total = 2 * n}, up = {.first = n, .count = n, .total = 2 * n};
+    hr_outputs gate = {.count = n, .total = 2 * n}, up = {.first = n, .count = n, .total = 2 * n};
     TRY(plan_part(p, HR_TENSOR_GATE_UP, index, gate, d->width, &layer->gate));
     TRY(plan_part(p, HR_TENSOR_GATE_UP, index, up, d->width, &layer->up));
   } else {
@@ -324,7 +335,7 @@ static hr_status plan_positions(plan *p, hr_transformer *m) {
   if (t->dims != 2 || t->dim[1] != d->width || m->position_rows < d->context + d->position_offset)
     return wrong_shape(p, t, d->context + d->position_offset, d->width);
   size_t count = m->position_rows * d->width;
-  return add_item(p, (item){.tensor = t, .floats = &m->position_embedding, .count = count,
+  return add_item(p, (hr_load_item){.tensor = t, .floats = &m->position_embedding, .count = count,
                             .bytes = count * sizeof(float)});
 }
 
@@ -343,10 +354,14 @@ static hr_status plan_numbers(plan *p, const char *key, size_t count, const floa
   for (size_t i = 0; status == HR_OK && i < count; i++) numbers[i] = (float)wide[i];
   hr_free(wide);
   if (status == HR_OK)
-    status = add_item(p, (item){.numbers = numbers, .floats = to, .count = count,
+    status = add_item(p, (hr_load_item){.numbers = numbers, .floats = to, .count = count,
                                 .bytes = count * sizeof *numbers});
   if (status != HR_OK) hr_free(numbers);
   return status;
+}
+
+static const hr_load_item *last_item(const plan *p) {
+  return &p->loaded->items[p->loaded->item_count - 1];
 }
 
 /* A factor of zero would stop the turning for good. */
@@ -368,9 +383,9 @@ static hr_status plan_config_factors(plan *p, hr_transformer *m) {
   snprintf(key[0], sizeof key[0], "%s.short_factor", outer[i]);
   snprintf(key[1], sizeof key[1], "%s.long_factor", outer[i]);
   TRY(plan_numbers(p, key[0], count, &m->rope_factors));
-  TRY(check_factors(p, key[0], p->items[p->count - 1].numbers, count));
+  TRY(check_factors(p, key[0], last_item(p)->numbers, count));
   TRY(plan_numbers(p, key[1], count, &m->rope_long_factors));
-  return check_factors(p, key[1], p->items[p->count - 1].numbers, count);
+  return check_factors(p, key[1], last_item(p)->numbers, count);
 }
 
 static hr_status plan_rope_factors(plan *p, hr_transformer *m) {
@@ -379,7 +394,7 @@ static hr_status plan_rope_factors(plan *p, hr_transformer *m) {
   if (d->position != HR_POSITION_ROPE) return HR_OK;
   if (two && is_safetensors(p)) return plan_config_factors(p, m);
   char name[128];
-  outputs half = all_of(d->rope_width / 2);
+  hr_outputs half = all_of(d->rope_width / 2);
   const hr_tensor *t = find(p, HR_TENSOR_ROPE_FACTORS, 0, ".weight", name, sizeof name);
   if (t) TRY(add_floats(p, t, half, false, &m->rope_factors));
   if (!two) return HR_OK;
@@ -416,7 +431,7 @@ static hr_status plan_types(plan *p, hr_transformer *m) {
     return wrong_shape(p, t, dim_of(t, 0), d->width);
   d->types = (uint32_t)t->dim[0];
   size_t count = t->dim[0] * d->width;
-  return add_item(p, (item){.tensor = t, .outputs = all_of(count), .floats = &m->type_embedding,
+  return add_item(p, (hr_load_item){.tensor = t, .outputs = all_of(count), .floats = &m->type_embedding,
                             .count = count, .bytes = count * sizeof(float)});
 }
 
@@ -510,7 +525,8 @@ static hr_status refuse_unused(plan *p) {
   for (size_t i = 0; i < count && status == HR_OK; i++) {
     const hr_tensor *t = hr_source_tensor_at(p->source, i);
     bool found = harmless(t->name) || is_spare(p, t);
-    for (size_t j = 0; j < p->count && !found; j++) found = p->items[j].tensor == t;
+    for (size_t j = 0; j < p->loaded->item_count && !found; j++)
+      found = p->loaded->items[j].tensor == t;
     if (!found)
       status =
           hr_fail(p->err, HR_ERROR_FILE,
@@ -522,14 +538,86 @@ static hr_status refuse_unused(plan *p) {
   return status;
 }
 
+/* Where everything lies is known before it is there. */
+static void set_pointers(hr_loaded *loaded) {
+  char *block = loaded->weights;
+  for (size_t i = 0; i < loaded->item_count; i++) {
+    const hr_load_item *it = &loaded->items[i];
+    const void *place = !loaded->mapped ? block + it->offset : it->tensor ? it->packed : it->numbers;
+    if (it->matrix)
+      it->matrix->panels = place;
+    else
+      *it->floats = place;
+  }
+}
+
+static void count_parameters(const hr_source *source, hr_loaded *loaded) {
+  for (size_t i = 0; i < hr_source_tensor_count(source); i++) {
+    const hr_tensor *t = hr_source_tensor_at(source, i);
+    size_t elements = 1;
+    for (unsigned j = 0; j < t->dims; j++) elements *= t->dim[j];
+    loaded->parameters += elements;
+  }
+}
+
+static hr_status list_matrices(const hr_source *source, hr_loaded *loaded, hr_error *err) {
+  loaded->held = hr_calloc(loaded->item_count, sizeof *loaded->held);
+  if (!loaded->held) return hr_fail_memory(err, "list of matrices", loaded->item_count);
+  for (size_t i = 0; i < loaded->item_count; i++) {
+    const hr_load_item *it = &loaded->items[i];
+    if (!it->matrix) continue;
+    size_t tensor = 0;
+    while (hr_source_tensor_at(source, tensor) != it->tensor) tensor++;
+    loaded->held[loaded->held_count++] =
+        (hr_held){it->matrix, tensor, it->outputs.first, it->outputs.run, it->outputs.step,
+                  it->transposed};
+  }
+  return HR_OK;
+}
+
+/* --weights asks for one type; in a packed file the choice has been made. */
+static hr_weights weights_of(const hr_source *source, hr_weights wanted) {
+  return wanted == HR_WEIGHTS_NATIVE ? hr_packed_weights(source) : wanted;
+}
+
+hr_status hr_load_plan(const hr_source *source, hr_weights weights, hr_loaded *loaded,
+                       hr_error *err) {
+  *loaded = (hr_loaded){.all_f32 = true, .mapped = hr_source_is_packed(source)};
+  plan p = {.source = source, .weights = weights_of(source, weights), .loaded = loaded, .err = err};
+  hr_transformer *m = &loaded->transformer;
+  TRY(hr_architecture_find(source, &p.row, err));
+  p.names = hr_source_get_kind(source) == HR_SOURCE_GGUF ? p.row->gguf_names : p.row->hf_names;
+  TRY(hr_describe(source, p.row, &m->description, err));
+  TRY(plan_all(&p));
+  TRY(refuse_unused(&p));
+  if (!loaded->mapped) {
+    loaded->weights = hr_reserve_pages(loaded->weight_bytes);
+    if (!loaded->weights) return hr_fail_memory(err, "weights", loaded->weight_bytes);
+    TRY(list_matrices(source, loaded, err));
+  }
+  set_pointers(loaded);
+  if (!m->head.panels && !m->description.headless) m->head = m->token_embedding;
+  count_parameters(source, loaded);
+  if (p.kept_f16)
+    snprintf(loaded->note, sizeof loaded->note,
+             "%zu matrices are held as f16: their rows are no multiple of 32, as int8 blocks need",
+             p.kept_f16);
+  return HR_OK;
+}
+
 /* --- Packing ---------------------------------------------------------------
  * All threads go through the items together, each packing its share of a
  * matrix's panels: the memory then lies near the thread that will read it. */
 
 typedef struct packing {
-  const plan *plan;
+  const hr_source *source;
+  const hr_load_item *items;
+  size_t count;
+  char *base;            /* item i goes to base + items[i].offset - base_offset */
+  size_t base_offset;
   const hr_kernels *kernels;
   const hr_load_options *options;
+  size_t total;          /* bytes of all items, for the progress */
   char *scratch;         /* scratch_bytes for each thread */
   size_t scratch_bytes;
   _Atomic(hr_status) status; /* of the first failure */
@@ -537,10 +625,10 @@ typedef struct packing {
 } packing;
 
 /* Notes a failure unless there was one before. */
-static void fail(packing *w, hr_status status, const item *it, size_t output) {
+static void fail(packing *w, hr_status status, const hr_load_item *it, size_t output) {
   hr_status none = HR_OK;
   if (!atomic_compare_exchange_strong(&w->status, &none, status)) return;
-  const char *path = hr_source_path(w->plan->source);
+  const char *path = hr_source_path(w->source);
   if (status == HR_ERROR_CANCELLED)
     hr_fail(&w->error, status, "%s: loading was cancelled", path);
   else
@@ -551,7 +639,17 @@ static void fail(packing *w, hr_status status, const item *it, size_t output) {
             path, it->tensor->name, output);
 }
 
-static void pack_matrix(packing *w, const item *it, unsigned thread, unsigned threads) {
+/* How much of the file a thread reads before it gives those pages back: few
+ * enough that two copies of them are nothing beside the weights. */
+enum { DROP_BYTES = 4 << 20 };
+
+/* Bytes of one output in the file; 0 when outputs do not lie one after the other. */
+static size_t row_bytes(const hr_load_item *it) {
+  const hr_format_info *format = hr_format_get(it->tensor->format);
+  return it->transposed || it->outputs.run ? 0 : it->tensor->dim[1] / format->block_elements * format->block_bytes;
+}
+
+static void pack_matrix(packing *w, const hr_load_item *it, unsigned thread, unsigned threads) {
   const hr_matrix *m = it->matrix;
   const hr_panel_source from = {
       .format = it->tensor->format,
@@ -563,17 +661,22 @@ static void pack_matrix(packing *w, const item *it, unsigned thread, unsigned th
       .transposed = it->transposed,
   };
   size_t panel_bytes = hr_panel_bytes(m->type, m->k), panels = it->bytes / panel_bytes, bad;
-  char *to = (char *)w->plan->loaded->weights + it->offset;
-  for (size_t i = panels * thread / threads; i < panels * (thread + 1) / threads; i++) {
+  size_t stride = row_bytes(it), dropped = panels * thread / threads;
+  char *to = w->base + (it->offset - w->base_offset);
+  for (size_t i = dropped; i < panels * (thread + 1) / threads; i++) {
     size_t row = i * HR_PANEL_ROWS, rows = m->n - row < HR_PANEL_ROWS ? m->n - row : HR_PANEL_ROWS;
     if (!hr_pack_panel(w->kernels, &from, row, rows, m->k, m->type,
                        w->scratch + thread * w->scratch_bytes, to + i * panel_bytes, &bad))
       fail(w, HR_ERROR_NUMERIC, it, bad);
+    size_t done = (i + 1 - dropped) * HR_PANEL_ROWS * stride;
+    if (done < DROP_BYTES) continue;
+    hr_source_drop(w->source, it->tensor, (it->outputs.first + dropped * HR_PANEL_ROWS) * stride, done);
+    dropped = i + 1;
   }
 }
 
-static void pack_floats(const packing *w, const item *it) {
-  float *to = (float *)(void *)((char *)w->plan->loaded->weights + it->offset);
+static void pack_floats(const packing *w, const hr_load_item *it) {
+  float *to = (float *)(void *)(w->base + (it->offset - w->base_offset));
   if (!it->tensor) {
     memcpy(to, it->numbers, it->bytes);
     return;
@@ -591,21 +694,19 @@ static void pack_floats(const packing *w, const item *it) {
 
 /* What follows an item, once all threads are done with it. */
 static void leave_item(packing *w, size_t index) {
-  const plan *p = w->plan;
-  const item *it = &p->items[index];
+  const hr_load_item *it = &w->items[index];
   /* the next part of a fused tensor still needs its pages */
-  if (it->tensor && (index + 1 == p->count || p->items[index + 1].tensor != it->tensor))
-    hr_source_drop_tensor(p->source, it->tensor);
-  double done = (double)(it->offset + it->bytes) / (double)p->bytes;
+  if (it->tensor && (index + 1 == w->count || w->items[index + 1].tensor != it->tensor))
+    hr_source_drop(w->source, it->tensor, 0, it->tensor->bytes);
+  double done = (double)(it->offset + it->bytes) / (double)w->total;
   if (w->options->progress && !w->options->progress(w->options->progress_data, done))
     fail(w, HR_ERROR_CANCELLED, it, 0);
 }
 
 static void pack_items(void *arg, unsigned thread, unsigned threads) {
   packing *w = arg;
-  const plan *p = w->plan;
-  for (size_t i = 0; i < p->count; i++) {
-    const item *it = &p->items[i];
+  for (size_t i = 0; i < w->count; i++) {
+    const hr_load_item *it = &w->items[i];
     if (atomic_load(&w->status) != HR_OK) it = NULL; /* go on only to the barriers */
     if (it && it->matrix)
       pack_matrix(w, it, thread, threads);
@@ -616,97 +717,62 @@ static void pack_items(void *arg, unsigned thread, unsigned threads) {
   }
 }
 
-/* Where everything lies is known before it is there. */
-static void set_pointers(const plan *p) {
-  char *block = p->loaded->weights;
-  for (size_t i = 0; i < p->count; i++) {
-    const item *it = &p->items[i];
-    if (it->matrix)
-      it->matrix->panels = block + it->offset;
-    else
-      *it->floats = (const float *)(const void *)(block + it->offset);
+static size_t scratch_bytes(const hr_loaded *loaded) {
+  size_t most = 0;
+  for (size_t i = 0; i < loaded->item_count; i++) {
+    const hr_matrix *m = loaded->items[i].matrix;
+    size_t bytes = m ? hr_round_up(hr_panel_scratch_bytes(m->k), 64) : 0;
+    if (bytes > most) most = bytes;
   }
+  return most;
 }
 
-static hr_status pack_all(plan *p, const hr_kernels *kernels, const hr_load_options *options) {
+hr_status hr_load_items(const hr_source *source, const hr_loaded *loaded, size_t first,
+                        size_t count, void *block, const hr_kernels *kernels,
+                        const hr_load_options *options, hr_error *err) {
   unsigned threads = options->team ? hr_team_threads(options->team) : 1;
-  packing w = {.plan = p, .kernels = kernels, .options = options};
-  for (size_t i = 0; i < p->count; i++) {
-    const hr_matrix *m = p->items[i].matrix;
-    size_t bytes = m ? hr_round_up(hr_panel_scratch_bytes(m->k), 64) : 0;
-    if (bytes > w.scratch_bytes) w.scratch_bytes = bytes;
-  }
-  set_pointers(p);
+  packing w = {.source = source,
+               .items = loaded->items + first,
+               .count = count,
+               .base = block,
+               .base_offset = count ? loaded->items[first].offset : 0,
+               .kernels = kernels,
+               .options = options,
+               .total = loaded->weight_bytes,
+               .scratch_bytes = scratch_bytes(loaded)};
   w.scratch = hr_calloc(threads, w.scratch_bytes);
-  if (!w.scratch) return hr_fail_memory(p->err, "loading", threads * w.scratch_bytes);
+  if (!w.scratch) return hr_fail_memory(err, "loading", threads * w.scratch_bytes);
   hr_status status = HR_OK;
   if (threads > 1)
-    status = hr_team_run(options->team, threads, pack_items, &w, p->err);
+    status = hr_team_run(options->team, threads, pack_items, &w, err);
   else
     pack_items(&w, 0, 1);
   hr_free(w.scratch);
   if (status == HR_OK && w.status != HR_OK) {
     status = w.status;
-    if (p->err) *p->err = w.error;
+    if (err) *err = w.error;
   }
   return status;
 }
 
-static hr_status list_matrices(const plan *p) {
-  hr_loaded *loaded = p->loaded;
-  loaded->held = hr_calloc(p->count, sizeof *loaded->held);
-  if (!loaded->held) return hr_fail_memory(p->err, "list of matrices", p->count);
-  for (size_t i = 0; i < p->count; i++) {
-    const item *it = &p->items[i];
-    if (!it->matrix) continue;
-    size_t tensor = 0;
-    while (hr_source_tensor_at(p->source, tensor) != it->tensor) tensor++;
-    loaded->held[loaded->held_count++] =
-        (hr_held){it->matrix, tensor, it->outputs.first, it->outputs.run, it->outputs.step,
-                  it->transposed};
-  }
-  return HR_OK;
-}
-
 hr_status hr_load(const hr_source *source, const hr_kernels *kernels,
                   const hr_load_options *options, hr_loaded *loaded, hr_error *err) {
-  *loaded = (hr_loaded){.all_f32 = true};
-  plan p = {.source = source, .weights = options->weights, .loaded = loaded, .err = err};
-  hr_transformer *m = &loaded->transformer;
-  TRY(hr_architecture_find(source, &p.row, err));
-  p.names = hr_source_get_kind(source) == HR_SOURCE_GGUF ? p.row->gguf_names : p.row->hf_names;
-  TRY(hr_describe(source, p.row, &m->description, err));
-
-  hr_status status = plan_all(&p);
-  if (status == HR_OK) status = refuse_unused(&p);
-  if (status == HR_OK) {
-    loaded->weights = hr_alloc_pages(p.bytes);
-    loaded->weight_bytes = p.bytes;
-    if (!loaded->weights) status = hr_fail_memory(err, "weights", p.bytes);
+  hr_status status = HR_OK;
+  if (!loaded->mapped) {
+    if (!hr_use_pages(loaded->weights, loaded->weight_bytes))
+      return hr_fail_memory(err, "weights", loaded->weight_bytes);
+    status = hr_load_items(source, loaded, 0, loaded->item_count, loaded->weights, kernels,
+                           options, err);
   }
-  if (status == HR_OK) status = pack_all(&p, kernels, options);
-  if (status == HR_OK) status = list_matrices(&p);
-  for (size_t i = 0; i < p.count; i++) hr_free((float *)(uintptr_t)p.items[i].numbers);
-  hr_free(p.items);
-  if (status != HR_OK) return status;
-
-  if (!m->head.panels && !m->description.headless) m->head = m->token_embedding;
-  for (size_t i = 0; i < hr_source_tensor_count(source); i++) {
-    const hr_tensor *t = hr_source_tensor_at(source, i);
-    size_t elements = 1;
-    for (unsigned j = 0; j < t->dims; j++) elements *= t->dim[j];
-    loaded->parameters += elements;
-  }
-  if (p.kept_f16)
-    snprintf(loaded->note, sizeof loaded->note,
-             "%zu matrices are held as f16: their rows are no multiple of 32, as int8 blocks need",
-             p.kept_f16);
-  return HR_OK;
+  return status;
 }
 
 void hr_loaded_finish(hr_loaded *loaded) {
   hr_free(loaded->held);
   hr_free(loaded->transformer.layer);
+  for (size_t i = 0; i < loaded->item_count; i++)
+    hr_free((float *)(uintptr_t)loaded->items[i].numbers);
+  hr_free(loaded->items);
   hr_free_pages(loaded->weights, loaded->weight_bytes);
   *loaded = (hr_loaded){0};
 }

@@ -17,27 +17,38 @@ typedef struct hr_held {
   bool transposed;
 } hr_held;
 
+typedef struct hr_load_item hr_load_item;
+
 typedef struct hr_loaded {
   hr_transformer transformer;
-  void *weights;       /* one block: all panels, norms and tables */
+  void *weights;       /* one block: all panels, norms and tables; NULL where they are mapped */
   size_t weight_bytes;
+  bool mapped;         /* the weights lie in the source's file, which must stay open */
   size_t parameters;   /* elements in the file */
-  hr_held *held;       /* matrices in the order of loading; a tied head is not there again */
+  hr_held *held;       /* matrices in the order of loading; a tied head is not there again;
+                          none of a packed file */
   size_t held_count;
   bool all_f32;        /* every matrix is held as F32 */
   char note[256];      /* what was not held as asked, or empty */
+  hr_load_item *items; /* what was planned */
+  size_t item_count;
 } hr_loaded;
 
 typedef struct hr_load_options {
-  hr_weights weights;
   hr_team *team;            /* packs with its threads; NULL: the caller alone */
   hr_progress_fn *progress; /* may be NULL */
   void *progress_data;
 } hr_load_options;
 
-/* Reads the description and all weights. Fails with a sentence naming the
- * missing tensor, or the one of a wrong shape with the shape that was expected.
- * hr_loaded_finish frees it, also after a failure. */
+/* Reads the description, finds every tensor and adds up the sizes; all pointers
+ * of the transformer are set, but to addresses that hold nothing yet (except in a
+ * packed file) and may not be read. Costs no memory to speak of. Fails with a sentence
+ * naming the missing tensor, or the one of a wrong shape with the shape that
+ * was expected. loaded must stay where it is until hr_load. hr_loaded_finish frees
+ * it, also after a failure. */
+hr_status hr_load_plan(const hr_source *source, hr_weights weights, hr_loaded *loaded,
+                       hr_error *err);
+/* Packs the weights that were planned from this source. */
 hr_status hr_load(const hr_source *source, const hr_kernels *kernels,
                   const hr_load_options *options, hr_loaded *loaded, hr_error *err);
 void hr_loaded_finish(hr_loaded *loaded);

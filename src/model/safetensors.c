@@ -156,6 +156,30 @@ static void st_finish(hr_source *source) {
 
 static const hr_source_ops ops = {st_lookup, st_next, st_visit, st_finish};
 
+/* --- Packed files ----------------------------------------------------------- */
+
+char *hr_safetensors_config_text(const hr_source *source, size_t *length, hr_error *err) {
+  const values *own = source->values;
+  char *text = json_dumps(own->config, JSON_COMPACT);
+  if (text)
+    *length = strlen(text);
+  else
+    hr_fail_memory(err, "config.json", CONFIG_BYTES);
+  return text;
+}
+
+hr_status hr_safetensors_take_config(hr_source *source, const char *text, size_t length,
+                                     hr_error *err) {
+  values *own = hr_calloc(1, sizeof *own);
+  if (!own) return hr_fail_memory(err, source->path, sizeof *own);
+  own->config = parse(source->path, "config.json in it", text, length, err);
+  source->ops->finish(source);
+  source->kind = HR_SOURCE_SAFETENSORS;
+  source->values = own;
+  source->ops = &ops;
+  return own->config ? HR_OK : err->status;
+}
+
 /* --- Paths ----------------------------------------------------------------- */
 
 /* Bytes of path up to and with the last slash. */

@@ -77,11 +77,12 @@ static int order_by_place(const void *base, uint32_t a, uint32_t b) {
   return from < other ? -1 : from > other;
 }
 
-const hr_source_entry *hr_source_find_entry(const hr_source *source, const char *name) {
-  size_t low = 0, high = source->entry_count;
+const hr_source_entry *hr_source_search(const hr_source_entry *entries, const uint32_t *by_name,
+                                        size_t count, const char *name) {
+  size_t low = 0, high = count;
   while (low < high) {
     size_t middle = low + (high - low) / 2;
-    const hr_source_entry *entry = &source->entries[source->by_name[middle]];
+    const hr_source_entry *entry = &entries[by_name[middle]];
     int order = strcmp(entry->tensor.name, name);
     if (order == 0) return entry;
     if (order < 0)
@@ -90,6 +91,10 @@ const hr_source_entry *hr_source_find_entry(const hr_source *source, const char 
       high = middle;
   }
   return NULL;
+}
+
+const hr_source_entry *hr_source_find_entry(const hr_source *source, const char *name) {
+  return hr_source_search(source->entries, source->by_name, source->entry_count, name);
 }
 
 /* --- Filling a source ------------------------------------------------------ */
@@ -176,7 +181,8 @@ static hr_status check_names(const hr_source *source, hr_error *err) {
 static hr_status check_overlap(const hr_source *source, uint32_t *index, hr_error *err) {
   size_t count = 0;
   for (size_t i = 0; i < source->entry_count; i++)
-    if (source->entries[i].tensor.bytes) index[count++] = (uint32_t)i;
+    if (source->entries[i].tensor.data && source->entries[i].tensor.bytes)
+      index[count++] = (uint32_t)i;
   hr_source_sort(index, count, order_by_place, source->entries);
   for (size_t i = 1; i < count; i++) {
     const hr_source_entry *a = &source->entries[index[i - 1]], *b = &source->entries[index[i]];
@@ -435,6 +441,7 @@ void hr_source_close(hr_source *source) {
   if (!source) return;
   if (source->ops) source->ops->finish(source);
   hr_source_remove_files(source);
+  hr_packed_free(source->packed);
   while (source->names) {
     hr_source_names *block = source->names;
     source->names = block->next;
@@ -488,10 +495,13 @@ const hr_tensor *hr_source_need_tensor(const hr_source *source, const char *name
   return NULL;
 }
 
-void hr_source_drop_tensor(const hr_source *source, const hr_tensor *tensor) {
+void hr_source_drop(const hr_source *source, const hr_tensor *tensor, size_t offset,
+                    size_t bytes) {
   const hr_source_entry *entry = (const hr_source_entry *)tensor;
   const hr_file_map *map = &source->files[entry->file].map;
-  hr_file_map_drop(map, (size_t)((const unsigned char *)tensor->data - map->data), tensor->bytes);
+  if (!tensor->data || offset > tensor->bytes) return;
+  if (bytes > tensor->bytes - offset) bytes = tensor->bytes - offset;
+  hr_file_map_drop(map, (size_t)((const unsigned char *)tensor->data - map->data) + offset, bytes);
 }
 
 /* --- Values ---------------------------------------------------------------- */

@@ -18,7 +18,8 @@ typedef struct hr_tensor {
   hr_format format;
   unsigned dims;
   size_t dim[HR_TENSOR_DIMS];
-  const void *data; /* inside the mapped file, aligned to the format's element or not at all */
+  const void *data; /* inside the mapped file, aligned to the format's element or not at all;
+                       NULL in a packed file, which holds the panels instead (model/packed.h) */
   size_t bytes;
 } hr_tensor;
 
@@ -46,8 +47,9 @@ const hr_tensor *hr_source_need_tensor(const hr_source *source, const char *name
 /* Tensors of types such as I64 are not counted and not found: files carry masks
  * and counters that nobody needs. This gives such a tensor's type, else NULL. */
 const char *hr_source_refused_type(const hr_source *source, const char *name);
-/* Tells the system that a tensor's pages in the file are not needed any more. */
-void hr_source_drop_tensor(const hr_source *source, const hr_tensor *tensor);
+/* Tells the system that pages in the file are not needed any more: those within
+ * bytes from offset of a tensor's data. Any thread may call it. */
+void hr_source_drop(const hr_source *source, const hr_tensor *tensor, size_t offset, size_t bytes);
 
 /* --- Values --------------------------------------------------------------
  * GGUF: key-value pairs by their full key. Safetensors: members of config.json,

@@ -5,6 +5,7 @@
 
 #include "base/file_map.h"
 #include "base/memory.h"
+#include "kernels/layout.h"
 #include "model/source.h"
 
 /* --- Values ---------------------------------------------------------------- */
@@ -56,11 +57,14 @@ typedef struct hr_source_file {
 typedef struct hr_source_entry {
   hr_tensor tensor;    /* first: an entry is found back from its tensor */
   const char *refused; /* why it can't be read ("I64"); NULL: it can */
+  bool is_panels;      /* of a packed file: bytes of the tensor are those of panels */
+  hr_panel_type panels;
   size_t file;         /* index in source->files */
   uint64_t offset;     /* GGUF: from the start of the data, before that is known */
 } hr_source_entry;
 
 typedef struct hr_source_names hr_source_names;
+typedef struct hr_packed hr_packed;
 
 struct hr_source {
   hr_source_kind kind;
@@ -76,6 +80,7 @@ struct hr_source {
   uint32_t *readable;  /* entries that are no refused ones, in file order */
   size_t readable_count;
   hr_source_names *names; /* where names are kept */
+  hr_packed *packed;      /* of a packed file, else NULL */
 };
 
 /* Counts above these are taken for damage. */
@@ -94,6 +99,9 @@ const char *hr_source_keep_name(hr_source *source, const char *name, size_t leng
 /* After the last entry: makes names findable, refuses names given twice and data that overlap. */
 hr_status hr_source_index_entries(hr_source *source, hr_error *err);
 
+/* An entry by name among count, of which by_name is the order; NULL: there is none. */
+const hr_source_entry *hr_source_search(const hr_source_entry *entries, const uint32_t *by_name,
+                                        size_t count, const char *name);
 /* Refused ones too. Only after hr_source_index_entries. */
 const hr_source_entry *hr_source_find_entry(const hr_source *source, const char *name);
 
@@ -103,11 +111,22 @@ void hr_source_sort(uint32_t *index, size_t count, hr_source_order_fn *order, co
 
 /* Readers: fill a fresh source; err is not NULL. GGUF is in source->files[0]. */
 hr_status hr_gguf_read(hr_source *source, hr_error *err);
+/* Each value of a GGUF file with the bytes that key, type and value take in it. */
+typedef void hr_gguf_raw_fn(void *arg, const char *key, const void *bytes, size_t count);
+void hr_gguf_visit_raw(const hr_source *source, hr_gguf_raw_fn *visit, void *arg);
+/* After the GGUF reader: makes the source that of the model packed, if the file is a packed one. */
+hr_status hr_packed_read(hr_source *source, hr_error *err);
+void hr_packed_free(hr_packed *packed);
 /* One .safetensors file at path, already mapped (taken over, on failure too). */
 hr_status hr_safetensors_read_file(hr_source *source, const char *path, hr_file_map *map,
                                    hr_error *err);
 /* Files named by an index at path. */
 hr_status hr_safetensors_read_index(hr_source *source, const char *path, hr_error *err);
+
+/* config.json as text, to be freed with free(), and a source's values from such a text. */
+char *hr_safetensors_config_text(const hr_source *source, size_t *length, hr_error *err);
+hr_status hr_safetensors_take_config(hr_source *source, const char *text, size_t length,
+                                     hr_error *err);
 
 /* Fails when the bytes are those of something often found under a model's name:
  * a web page, a Git LFS pointer, a Python pickle. */
