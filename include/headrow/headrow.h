@@ -86,9 +86,9 @@ typedef struct hr_model_options {
   hr_weights weights;        /* default HR_WEIGHTS_NATIVE */
   const char *isa;           /* highest kernel tier allowed ("avx2", ...); NULL: the best there is */
   bool vocabulary_only;      /* read the vocabulary, no weights; sessions can't be made */
-  bool defer_weights;        /* leave the weights to hr_model_load; see hr_model_memory */
   hr_progress_fn *progress;  /* may be NULL */
   void *progress_data;
+  bool defer_weights;        /* leave the weights to hr_model_load; see hr_model_memory */
 } hr_model_options;
 
 /* Fills in the defaults, in as many bytes as the program that calls it knows, and
@@ -236,6 +236,7 @@ HR_API void hr_session_free(hr_session *session);
 
 /* Bytes of memory that a model and one session of it take. */
 typedef struct hr_memory {
+  size_t size;    /* sizeof(hr_memory), set by the program */
   size_t weights; /* 0 for a packed file */
   size_t mapped;  /* weights of a packed file: pages of it that the system may drop and read again */
   size_t cache;   /* keys and values */
@@ -246,7 +247,8 @@ typedef struct hr_memory {
 /* The sum is known from the header of the file: the model may have been opened
  * with defer_weights. options (NULL: the defaults) are those of the session; where
  * they leave the number of threads open, it is that of the CPUs. The same errors
- * as hr_session_create for options that are not valid. */
+ * as hr_session_create for options that are not valid. memory->size must be
+ * set; members past it are not written. */
 HR_API hr_status hr_model_memory(const hr_model *model, const hr_session_options *options,
                                  hr_memory *memory, hr_error *err);
 

@@ -36,11 +36,20 @@ typedef struct cli_common {
  * False: the command is to end at once with *status. */
 bool cli_start(const cli_command *command, int argc, char **argv, void *settings, int *status);
 
-/* The model of that name, NULL for the built-in one. NULL after printing why. */
+/* The model of that name, NULL for the built-in one. NULL after printing why,
+ * which may be that it does not fit the memory there is. */
 hr_model *cli_open_model(const cli_common *common, const char *name, bool vocabulary_only,
                          int *status);
-/* NULL after printing why. Warnings are printed too. */
+/* The same without weights; what is known about it is not told yet. */
+hr_model *cli_plan_model(const cli_common *common, const char *name, int *status);
+/* Kernels (--log) and notes, on stderr. */
+void cli_tell_about_model(const cli_common *common, const hr_model *model);
+/* NULL after printing why. Warnings are printed too. Without --ctx the context
+ * is what the memory there is has room for, at most the default. */
 hr_session *cli_open_session(const cli_common *common, const hr_model *model, int *status);
+
+/* What the common options ask of a session; 0 positions when they leave that open. */
+void cli_session_options(const cli_common *common, hr_session_options *options);
 
 /* Token ids from "1,2 3" or "@FILE"; *ids is to be freed. Returns a status. */
 int cli_read_ids(const char *where, const char *text, int32_t **ids, size_t *count);
@@ -50,6 +59,7 @@ int cli_tokenize(const hr_model *model, const char *text, size_t length, unsigne
 
 /* The commands. */
 extern const cli_command cli_run_command, cli_tokenize_command, cli_detokenize_command,
-    cli_logits_command, cli_info_command, cli_bench_command, cli_perplexity_command;
+    cli_logits_command, cli_info_command, cli_bench_command, cli_perplexity_command,
+    cli_pack_command;
 
 #endif

@@ -11,6 +11,7 @@
 #include "cli.h"
 #include "interrupt.h"
 #include "machine.h"
+#include "memory.h"
 #include "output.h"
 
 /* --- Messages ---------------------------------------------------------------- */
@@ -146,37 +147,59 @@ static void log_kernel(void *data, const char *slot, const char *kernel) {
   cli_note("kernel %s: %s", slot, kernel);
 }
 
-/* Warnings about a model go here once it is open. */
-static void tell_about_model(const cli_common *common, const hr_model *model) {
+void cli_tell_about_model(const cli_common *common, const hr_model *model) {
   if (common->log.given) cli_visit_kernels(hr_model_isa(model), log_kernel, NULL);
   if (!common->quiet && hr_model_note(model)) cli_note("note: %s", hr_model_note(model));
 }
 
-hr_model *cli_open_model(const cli_common *common, const char *name, bool vocabulary_only,
-                         int *status) {
-  bool show = isatty(STDERR_FILENO) && !common->quiet;
-  cli_progress progress = {.what = "loading", .start = cli_now()};
+static hr_model *open_model(const cli_common *common, const char *name, bool vocabulary_only,
+                            cli_progress *progress, int *status) {
   hr_error err;
   hr_model_options options;
   hr_model_options_init(&options);
   options.weights = (hr_weights)common->weights.value;
   options.isa = common->isa;
   options.vocabulary_only = vocabulary_only;
+  options.defer_weights = !vocabulary_only;
   options.progress = cli_report_progress;
-  options.progress_data = show ? &progress : NULL;
+  options.progress_data = progress;
   hr_model *model;
-  if (!name || strcmp(name, CLI_BUILTIN) == 0)
+  if (!name || strcmp(name, CLI_BUILTIN) == 0) {
     model =
         hr_model_open_memory(cli_builtin_data(), cli_builtin_bytes(), CLI_BUILTIN, &options, &err);
-  else
+  } else {
+    cli_catch_lost_file(name);
     model = hr_model_open(name, &options, &err);
-  cli_end_progress(&progress);
+  }
   /* The name of a tier is the only option that can still be wrong here. */
   if (!model)
     *status = cli_fail_error(err.status == HR_ERROR_USAGE ? common->isa_from : NULL, &err);
-  else
-    tell_about_model(common, model);
   return model;
+}
+
+hr_model *cli_plan_model(const cli_common *common, const char *name, int *status) {
+  return open_model(common, name, false, NULL, status);
+}
+
+hr_model *cli_open_model(const cli_common *common, const char *name, bool vocabulary_only,
+                         int *status) {
+  hr_error err;
+  bool show = isatty(STDERR_FILENO) && !common->quiet;
+  cli_progress progress = {.what = "loading", .start = cli_now()};
+  hr_model *model = open_model(common, name, vocabulary_only, show ? &progress : NULL, status);
+  if (!model) return NULL;
+  if (!vocabulary_only) {
+    *status = cli_check_memory(common, model);
+    if (*status == HR_OK && hr_model_load(model, &err) != HR_OK)
+      *status = cli_fail_error(NULL, &err);
+    cli_end_progress(&progress);
+  }
+  if (*status == HR_OK) {
+    cli_tell_about_model(common, model);
+    return model;
+  }
+  hr_model_free(model);
+  return NULL;
 }
 
 static void tell_about_session(const cli_common *common, const hr_model *model,
@@ -193,18 +216,23 @@ static void tell_about_session(const cli_common *common, const hr_model *model,
              hr_session_threads_batch(session), hr_model_isa(model));
 }
 
+void cli_session_options(const cli_common *common, hr_session_options *options) {
+  hr_session_options_init(options);
+  options->context = (size_t)common->context.value;
+  options->cache =
+      common->cache.given ? (hr_cache)(common->cache.value + HR_CACHE_F16) : HR_CACHE_AUTO;
+  options->threads = (unsigned)common->threads.value;
+  options->threads_batch = (unsigned)common->threads_batch.value;
+  options->no_pin = common->no_pin;
+  options->cores = common->cores;
+  options->progress = cli_report_progress;
+}
+
 hr_session *cli_open_session(const cli_common *common, const hr_model *model, int *status) {
   hr_error err;
   hr_session_options options;
-  hr_session_options_init(&options);
-  options.context = (size_t)common->context.value;
-  options.cache =
-      common->cache.given ? (hr_cache)(common->cache.value + HR_CACHE_F16) : HR_CACHE_AUTO;
-  options.threads = (unsigned)common->threads.value;
-  options.threads_batch = (unsigned)common->threads_batch.value;
-  options.no_pin = common->no_pin;
-  options.cores = common->cores;
-  options.progress = cli_report_progress;
+  cli_session_options(common, &options);
+  if (!options.context) options.context = cli_context_that_fits(common, model);
   hr_session *session = hr_session_create(model, &options, &err);
   if (!session)
     *status = cli_fail_error(NULL, &err);

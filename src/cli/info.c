@@ -5,24 +5,31 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/memory.h"
 #include "builtin.h"
 #include "cli.h"
 #include "engine/engine.h"
 #include "kernels/select.h"
 #include "machine.h"
-#include "model/source.h"
+#include "memory.h"
+#include "model/packed.h"
 #include "output.h"
+#include "sched/memory.h"
 #include "sched/placement.h"
 
 typedef struct settings {
   cli_common common;
-  bool cpu, json;
+  bool cpu, json, loss;
 } settings;
 
 static const cli_option options[] = {
     {"cpu", 0, NULL, "the machine: cores, limits, features, kernels; with a MODEL, both", CLI_FLAG,
      .offset = offsetof(settings, cpu)},
+    {"loss", 0, NULL,
+     "pack the weights and tell what that loses; with -v for each tensor", CLI_FLAG,
+     .offset = offsetof(settings, loss)},
     {"json", 0, NULL, "one JSON document", CLI_FLAG, .offset = offsetof(settings, json)},
 };
 
@@ -158,27 +165,41 @@ static const char *const place_names[] = {"before", "after", "around"};
 static const char *const position_names[] = {"none", "sinusoidal", "learned", "rope", "alibi"};
 static const char *const activation_names[] = {"relu",     "relu2",     "silu",
                                                "gelu_erf", "gelu_tanh", "gelu_quick"};
-static const char *const panel_names[] = {"F32", "F16", "BF16", "Q8_0"};
 static const char *const tokenizer_names[] = {"SentencePiece BPE", "byte-level BPE", "WordPiece",
                                               "unigram"};
 
-/* Bytes that a session needs, beside the weights. */
+/* What a model and a session take, and what there is. */
 typedef struct memory {
-  size_t context, cache, work;
+  hr_memory need;
+  hr_memory_free free; /* bytes is 0 when nothing says how much */
   bool half;
   unsigned threads;
+  bool huge; /* big memory comes in huge pages */
 } memory;
 
-static memory memory_needed(const cli_common *common, const hr_model *model, unsigned threads) {
-  const hr_description *d = &model->loaded.transformer.description;
-  memory need = {.threads = threads};
-  need.context = common->context.given ? (size_t)common->context.value : hr_default_context(d);
-  need.half = common->cache.given ? common->cache.value == 0 : !model->loaded.all_f32;
-  size_t element = need.half ? 2 : 4, capacity = hr_round_up(need.context, HR_PANEL_ROWS);
-  need.cache = capacity * element * (d->head_width + hr_round_up(d->head_width, 16)) * d->layers *
-               d->kv_heads;
-  need.work = hr_workspace_bytes(d, hr_default_chunk(d, need.context), need.context, threads);
-  return need;
+/* The system is asked by trying: settings, control groups and fragmentation all have a say. */
+static bool gives_huge_pages(void) {
+  const size_t bytes = (size_t)4 << 20;
+  hr_pages pages;
+  char *block = hr_alloc_pages(bytes);
+  if (!block) return false;
+  memset(block, 1, bytes);
+  bool huge = hr_pages_read(&pages, "/proc/self/smaps", block) && pages.huge >= bytes / 2;
+  hr_free_pages(block, bytes);
+  return huge;
+}
+
+static int find_memory(const cli_common *common, const hr_model *model, unsigned threads,
+                       memory *m) {
+  hr_error err;
+  hr_session_options o;
+  cli_session_options(common, &o);
+  *m = (memory){.need.size = sizeof m->need, .threads = threads, .huge = gives_huge_pages()};
+  o.threads = o.threads_batch = threads;
+  m->half = o.cache == HR_CACHE_AUTO ? !model->loaded.all_f32 : o.cache == HR_CACHE_F16;
+  if (hr_model_memory(model, &o, &m->need, &err) != HR_OK) return cli_fail_error(NULL, &err);
+  if (!hr_memory_free_read(&m->free, "/")) m->free.bytes = 0;
+  return HR_OK;
 }
 
 typedef struct type_count {
@@ -246,7 +267,10 @@ static double relative(hr_loss loss) {
 }
 
 static void print_losses(const hr_source *source, const losses *l, bool each) {
-  if (!l->known) return;
+  if (!l->known) {
+    cli_print("loss            not known: a packed file has no other values to compare with\n");
+    return;
+  }
   if (l->all.error == 0) {
     cli_print("loss            none: every matrix has the values of the file\n");
     return;
@@ -286,15 +310,6 @@ static json_t *json_losses(const hr_source *source, const losses *l) {
 
 static bool head_is_tied(const hr_transformer *t) {
   return t->head.panels == t->token_embedding.panels;
-}
-
-static const char *size_text(size_t bytes, char text[32]) {
-  static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-  double x = (double)bytes;
-  size_t u = 0;
-  for (; x >= 1024 && u < 4; u++) x /= 1024;
-  snprintf(text, 32, u ? "%.1f %s" : "%.0f %s", x, units[u]);
-  return text;
 }
 
 static const char *bias_text(const hr_matrix *m) {
@@ -371,8 +386,27 @@ static void print_ends(const hr_transformer *t) {
   if (d->logit_cap != 0.0f) cli_print("                capped at %g\n", (double)d->logit_cap);
 }
 
-static void print_sizes(const hr_model *model, const hr_source *source, const memory *need) {
-  char a[32], b[32], c[32], e[32];
+static void print_memory(const hr_model *model, const memory *m) {
+  char a[CLI_SIZE_TEXT], b[CLI_SIZE_TEXT], c[CLI_SIZE_TEXT], e[CLI_SIZE_TEXT];
+  const hr_memory *n = &m->need;
+  size_t page = (size_t)sysconf(_SC_PAGESIZE) / 1024;
+  cli_print("memory          %s: weights %s, cache %s (%zu positions, %s), work buffers %s\n",
+            cli_size_text(n->weights + n->cache + n->work, a), cli_size_text(n->weights, b),
+            cli_size_text(n->cache, c), n->context, m->half ? "f16" : "f32",
+            cli_size_text(n->work, e));
+  if (m->free.bytes)
+    cli_print("                %s are free (%s)\n", cli_size_text(m->free.bytes, a), m->free.where);
+  if (model->loaded.mapped)
+    cli_print("                and %s of weights mapped from the file, in its small pages (%zu KiB)\n",
+              cli_size_text(n->mapped, a), page);
+  if (m->huge)
+    cli_print("pages           huge ones for weights, cache and work buffers\n");
+  else
+    cli_print("pages           plain ones of %zu KiB: the system gives no huge pages\n", page);
+}
+
+static void print_sizes(const hr_model *model, const hr_source *source, const memory *m) {
+  char a[CLI_SIZE_TEXT];
   type_count types[HR_FORMAT_COUNT];
   size_t panels[HR_PANEL_TYPES];
   count_types(source, types);
@@ -382,28 +416,26 @@ static void print_sizes(const hr_model *model, const hr_source *source, const me
   for (int i = 0; i < HR_FORMAT_COUNT; i++)
     if (types[i].tensors) {
       cli_print("%s%zu %s (%s)", before, types[i].tensors, hr_format_get((hr_format)i)->name,
-                size_text(types[i].bytes, a));
+                cli_size_text(types[i].bytes, a));
       before = ", ";
     }
   cli_print("\nmatrices held   ");
   before = "";
   for (int i = 0; i < HR_PANEL_TYPES; i++)
     if (panels[i]) {
-      cli_print("%s%zu %s", before, panels[i], panel_names[i]);
+      cli_print("%s%zu %s", before, panels[i], hr_panel_name((hr_panel_type)i));
       before = ", ";
     }
-  size_t weights = model->loaded.weight_bytes;
-  cli_print("\nmemory          %s: weights %s, cache %s (%zu positions, %s), work buffers %s\n",
-            size_text(weights + need->cache + need->work, a), size_text(weights, b),
-            size_text(need->cache, c), need->context, need->half ? "f16" : "f32",
-            size_text(need->work, e));
+  cli_print("\n");
+  print_memory(model, m);
 }
 
-static void print_model(const hr_model *model, const hr_source *source, const memory *need) {
+static void print_model(const hr_model *model, const hr_source *source, const memory *m) {
   const hr_transformer *t = &model->loaded.transformer;
   const hr_description *d = &t->description;
-  cli_print("model           %s (%s)\nfamily          %s\n", model->path,
-            hr_source_get_kind(source) == HR_SOURCE_GGUF ? "GGUF" : "safetensors", d->family);
+  cli_print("model           %s (%s%s)\nfamily          %s\n", model->path,
+            hr_source_get_kind(source) == HR_SOURCE_GGUF ? "GGUF" : "safetensors",
+            model->loaded.mapped ? ", packed" : "", d->family);
   if (model->tokenizer)
     cli_print("tokenizer       %s, %zu tokens\n", tokenizer_names[model->vocab_kind],
               model->token_count);
@@ -416,7 +448,7 @@ static void print_model(const hr_model *model, const hr_source *source, const me
   cli_print("\n");
   print_block(t);
   print_ends(t);
-  print_sizes(model, source, need);
+  print_sizes(model, source, m);
 }
 
 /* --- A model in JSON ------------------------------------------------------------ */
@@ -449,7 +481,18 @@ static json_t *json_block(const hr_transformer *t) {
       t->final_norm.gain != NULL, "head_tied", head_is_tied(t));
 }
 
-static json_t *json_model(const hr_model *model, const hr_source *source, const memory *need) {
+static json_t *json_memory(const hr_model *model, const memory *m) {
+  const hr_memory *n = &m->need;
+  return json_pack("{s:I, s:I, s:s, s:I, s:b, s:I, s:i, s:o, s:b}", "context",
+                   (json_int_t)n->context, "cache_bytes", (json_int_t)n->cache, "cache",
+                   m->half ? "f16" : "f32", "weights_bytes", (json_int_t)model->loaded.weight_bytes,
+                   "weights_mapped", model->loaded.mapped, "work_bytes", (json_int_t)n->work,
+                   "threads", m->threads, "free_bytes",
+                   m->free.bytes ? json_integer((json_int_t)m->free.bytes) : json_null(),
+                   "huge_pages", m->huge);
+}
+
+static json_t *json_model(const hr_model *model, const hr_source *source, const memory *m) {
   const hr_transformer *t = &model->loaded.transformer;
   json_t *tensors = json_object(), *matrices = json_object();
   type_count types[HR_FORMAT_COUNT];
@@ -463,26 +506,16 @@ static json_t *json_model(const hr_model *model, const hr_source *source, const 
                                     (json_int_t)types[i].bytes));
   for (int i = 0; i < HR_PANEL_TYPES; i++)
     if (panels[i])
-      json_object_set_new(matrices, panel_names[i], json_integer((json_int_t)panels[i]));
-  return json_pack("{s:o, s:s, s:s, s:o, s:o, s:I, s:o, s:o, s:{s:I, s:I, s:s, s:I, s:I, s:i}}",
-                   "path", cli_json_text(model->path, strlen(model->path)), "format",
+      json_object_set_new(matrices, hr_panel_name((hr_panel_type)i), json_integer((json_int_t)panels[i]));
+  return json_pack("{s:o, s:s, s:s, s:o, s:o, s:I, s:o, s:o, s:o}", "path", cli_json_text(model->path, strlen(model->path)), "format",
                    hr_source_get_kind(source) == HR_SOURCE_GGUF ? "gguf" : "safetensors", "family",
                    t->description.family, "block", json_block(t), "tokenizer",
                    model->tokenizer ? json_string(tokenizer_names[model->vocab_kind]) : json_null(),
                    "parameters", (json_int_t)model->loaded.parameters, "tensors", tensors,
-                   "matrices", matrices, "memory", "context", (json_int_t)need->context,
-                   "cache_bytes", (json_int_t)need->cache, "cache", need->half ? "f16" : "f32",
-                   "weights_bytes", (json_int_t)model->loaded.weight_bytes, "work_bytes",
-                   (json_int_t)need->work, "threads", need->threads);
+                   "matrices", matrices, "memory", json_memory(model, m));
 }
 
 /* --- From start to end ----------------------------------------------------------- */
-
-static hr_source *open_source(const char *name, hr_error *err) {
-  if (!name || strcmp(name, CLI_BUILTIN) == 0)
-    return hr_source_open_memory(cli_builtin_data(), cli_builtin_bytes(), CLI_BUILTIN, err);
-  return hr_source_open(name, err);
-}
 
 /* The source escapes strings in values; keys come as the file has them. */
 static void print_value(void *data, const char *key, const char *type, const char *value) {
@@ -492,35 +525,58 @@ static void print_value(void *data, const char *key, const char *type, const cha
   cli_print(" (%s) = %s\n", type, value);
 }
 
+static hr_source *open_source(const char *name, hr_error *err) {
+  if (!name || strcmp(name, CLI_BUILTIN) == 0)
+    return hr_source_open_memory(cli_builtin_data(), cli_builtin_bytes(), CLI_BUILTIN, err);
+  return hr_source_open(name, err);
+}
+
+/* The one question that needs the weights: they are packed, and compared with
+ * the values of the file, which is opened once more for that. described is what
+ * is told of the model in JSON, or NULL. */
+static int show_losses(const settings *s, hr_model *model, const char *name, json_t *described) {
+  hr_error err;
+  losses lost = {0};
+  int status = cli_check_memory(&s->common, model);
+  if (status != HR_OK) return status;
+  if (hr_model_load(model, &err) != HR_OK) return cli_fail_error(NULL, &err);
+  hr_source *source = open_source(name, &err);
+  if (!source || find_losses(model, source, &lost, &err) != HR_OK)
+    status = cli_fail_error(NULL, &err);
+  else if (described)
+    json_object_set_new(described, "loss", json_losses(source, &lost));
+  else
+    print_losses(source, &lost, s->common.verbose);
+  free(lost.tensor);
+  hr_source_close(source);
+  return status;
+}
+
 /* Adds the model to the document, or prints it when there is none. */
+static int show_planned(const settings *s, const hr_model *model, const machine *m,
+                        json_t *document) {
+  memory needed;
+  int status = find_memory(&s->common, model, m->placement.seats, &needed);
+  if (status != HR_OK) return status;
+  if (document) {
+    json_object_set_new(document, "model", json_model(model, model->source, &needed));
+    return HR_OK;
+  }
+  print_model(model, model->source, &needed);
+  if (!s->common.verbose) return HR_OK;
+  cli_print("values\n");
+  hr_source_visit_values(model->source, print_value, NULL);
+  return HR_OK;
+}
+
 static int show_model(const settings *s, const char *name, const machine *m, json_t *document) {
   int status = HR_OK;
-  hr_error err;
-  hr_model *model = cli_open_model(&s->common, name, false, &status);
+  hr_model *model = cli_plan_model(&s->common, name, &status);
   if (!model) return status;
-  hr_source *source = open_source(name, &err);
-  if (source) {
-    memory need = memory_needed(&s->common, model, m->placement.seats);
-    losses lost;
-    if (find_losses(model, source, &lost, &err) != HR_OK) {
-      status = cli_fail_error(NULL, &err);
-    } else if (document) {
-      json_t *described = json_model(model, source, &need);
-      json_object_set_new(described, "loss", json_losses(source, &lost));
-      json_object_set_new(document, "model", described);
-    } else {
-      print_model(model, source, &need);
-      print_losses(source, &lost, s->common.verbose);
-    }
-    free(lost.tensor);
-    if (status == HR_OK && !document && s->common.verbose) {
-      cli_print("values\n");
-      hr_source_visit_values(source, print_value, NULL);
-    }
-  } else {
-    status = cli_fail_error(NULL, &err);
-  }
-  hr_source_close(source);
+  cli_tell_about_model(&s->common, model);
+  status = show_planned(s, model, m, document);
+  if (status == HR_OK && s->loss)
+    status = show_losses(s, model, name, json_object_get(document, "model"));
   hr_model_free(model);
   return status;
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "interrupt.h"
 
+#include <headrow/headrow.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,6 +24,29 @@ void cli_catch_interrupt(void) {
 
 bool cli_interrupted(void) {
   return interrupted != 0;
+}
+
+static char lost_file[512]; /* the whole sentence, made before it is needed */
+
+/* Only what a signal handler may call. Another kind of SIGBUS is a fault of the program. */
+static void end_with_sentence(int signal_number, siginfo_t *info, void *context) {
+  (void)context;
+  if (info->si_code == BUS_ADRERR) {
+    (void)!write(STDERR_FILENO, lost_file, strlen(lost_file));
+    _exit(HR_ERROR_FILE);
+  }
+  signal(signal_number, SIG_DFL);
+  raise(signal_number);
+}
+
+void cli_catch_lost_file(const char *path) {
+  struct sigaction action = {.sa_sigaction = end_with_sentence, .sa_flags = SA_SIGINFO};
+  snprintf(lost_file, sizeof lost_file,
+           "headrow: %.400s: became shorter or unreadable while it was in use\n", path);
+  for (char *c = lost_file; c[0] && c[1]; c++)
+    if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGBUS, &action, NULL);
 }
 
 double cli_now(void) {

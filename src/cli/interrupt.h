@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Ctrl-C, time, and progress on a terminal. */
+ * Ctrl-C, files that are lost while they are read, time, and progress on a
+ * terminal. */
 #ifndef HR_CLI_INTERRUPT_H
 #define HR_CLI_INTERRUPT_H
 
@@ -8,6 +9,11 @@
 /* From now on the first SIGINT only sets a flag; the second one kills. */
 void cli_catch_interrupt(void);
 bool cli_interrupted(void);
+
+/* From now on a mapped file that another program makes shorter, or a disk that
+ * can't be read, ends the program with a sentence and HR_ERROR_FILE in place of
+ * a signal. path, which may be cut, is the file that is blamed. */
+void cli_catch_lost_file(const char *path);
 
 /* Seconds of a clock that only goes forward. */
 double cli_now(void);

@@ -149,6 +149,15 @@ json_t *cli_json_text(const char *bytes, size_t count) {
   return text;
 }
 
+const char *cli_size_text(size_t bytes, char text[CLI_SIZE_TEXT]) {
+  static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB"};
+  double x = (double)bytes;
+  size_t u = 0;
+  for (; x >= 999.95 && u < 4; u++) x /= 1000;
+  snprintf(text, CLI_SIZE_TEXT, u ? "%.1f %s" : "%.0f %s", x, units[u]);
+  return text;
+}
+
 void cli_print_quoted(const char *bytes, size_t count) {
   cli_print("\"");
   for (size_t i = 0; i < count;) {

@@ -31,6 +31,10 @@ int cli_print_json(json_t *document);
 /* A string for JSON: each maximal piece that is no UTF-8 becomes U+FFFD. */
 json_t *cli_json_text(const char *bytes, size_t count);
 
+/* "1.2 GB", of powers of 1000. */
+#define CLI_SIZE_TEXT 32
+const char *cli_size_text(size_t bytes, char text[CLI_SIZE_TEXT]);
+
 /* Bytes in quotes with escapes as in C, for a line of text. */
 void cli_print_quoted(const char *bytes, size_t count);
 

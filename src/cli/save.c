@@ -41,26 +41,6 @@ static bool is_special(const char *path) {
   return stat(path, &s) == 0 && !S_ISREG(s.st_mode);
 }
 
-static int write_special(const char *path, const void *data, size_t bytes) {
-  int fd = open(path, O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return errno;
-  int error = write_all(fd, data, bytes);
-  if (close(fd) != 0 && !error) error = errno;
-  return error;
-}
-
-/* Gives an errno. */
-static int save(char *temporary, const char *path, const void *data, size_t bytes) {
-  int fd = mkstemp(temporary);
-  if (fd < 0) return errno;
-  set_usual_mode(fd);
-  int error = write_all(fd, data, bytes);
-  if (close(fd) != 0 && !error) error = errno;
-  if (!error && rename(temporary, path) != 0) error = errno;
-  if (error) unlink(temporary);
-  return error;
-}
-
 static int fail(const char *path, int error) {
   return cli_fail(HR_ERROR_FILE, "%s: %s, expected to write a file there", path, strerror(error));
 }
@@ -78,13 +58,76 @@ int cli_check_save(const char *path) {
   return error ? fail(path, error) : HR_OK;
 }
 
-int cli_save_file(const char *path, const void *data, size_t bytes) {
-  char *temporary;
-  if (asprintf(&temporary, "%s.XXXXXX", path) < 0) return cli_fail_memory();
-  int error = is_special(path) ? write_special(path, data, bytes)
-                               : save(temporary, path, data, bytes);
-  free(temporary);
+/* Opens path itself, or a temporary file beside it. Gives an errno. */
+static int open_save(cli_save *save) {
+  if (!save->temporary) {
+    save->fd = open(save->path, O_WRONLY | O_CLOEXEC);
+    return save->fd < 0 ? errno : 0;
+  }
+  save->fd = mkstemp(save->temporary);
+  if (save->fd < 0) return errno;
+  set_usual_mode(save->fd);
+  return 0;
+}
+
+int cli_save_begin(cli_save *save, const char *path, size_t bytes) {
+  *save = (cli_save){.path = path, .fd = -1};
+  if (!is_special(path) && asprintf(&save->temporary, "%s.XXXXXX", path) < 0) {
+    save->temporary = NULL;
+    return cli_fail_memory();
+  }
+  int error = open_save(save);
+  if (!error && save->temporary && bytes &&
+      fallocate(save->fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes) != 0 && errno == ENOSPC)
+    error = ENOSPC;
+  if (!error) return HR_OK;
+  cli_save_abandon(save);
+  return fail(path, error);
+}
+
+bool cli_save_write(cli_save *save, const void *data, size_t bytes) {
+  if (!save->error) save->error = write_all(save->fd, data, bytes);
+  return !save->error;
+}
+
+void cli_save_abandon(cli_save *save) {
+  if (save->fd >= 0) close(save->fd);
+  if (save->fd >= 0 && save->temporary) unlink(save->temporary);
+  free(save->temporary);
+  *save = (cli_save){.fd = -1};
+}
+
+/* The new name is on the disk when its folder is; not all file systems can do that. */
+static void sync_folder(const char *path) {
+  const char *slash = strrchr(path, '/');
+  char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+  int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+  if (fd >= 0) {
+    (void)fsync(fd);
+    close(fd);
+  }
+  free(folder);
+}
+
+int cli_save_end(cli_save *save) {
+  const char *path = save->path;
+  int error = save->error;
+  if (!error && save->temporary && fsync(save->fd) != 0) error = errno;
+  if (close(save->fd) != 0 && !error) error = errno;
+  if (!error && save->temporary && rename(save->temporary, path) != 0) error = errno;
+  if (error && save->temporary) unlink(save->temporary);
+  if (!error && save->temporary) sync_folder(path);
+  free(save->temporary);
+  *save = (cli_save){.fd = -1};
   if (!error) return HR_OK;
   if (cli_interrupted()) return HR_ERROR_CANCELLED;
   return fail(path, error);
+}
+
+int cli_save_file(const char *path, const void *data, size_t bytes) {
+  cli_save save;
+  int status = cli_save_begin(&save, path, bytes);
+  if (status != HR_OK) return status;
+  (void)cli_save_write(&save, data, bytes);
+  return cli_save_end(&save);
 }

@@ -101,15 +101,20 @@ hr_status hr_model_memory(const hr_model *model, const hr_session_options *given
   const hr_description *d = &model->loaded.transformer.description;
   const sizes z = sizes_of(model, &options);
   size_t bytes = model->loaded.weight_bytes;
-  *memory = (hr_memory){.context = z.context};
-  memory->weights = model->loaded.mapped ? 0 : bytes;
-  memory->mapped = model->loaded.mapped ? bytes : 0;
-  memory->cache = hr_kv_cache_bytes(d, z.context, z.half);
-  memory->work = hr_workspace_bytes(d, z.chunk, z.context, threads_of(&options));
-  if (memory->cache && memory->work) return HR_OK;
-  return hr_fail(err, HR_ERROR_MEMORY,
-                 "%s: a context of %zu does not fit into this machine's addresses", model->path,
-                 z.context);
+  const hr_memory all = {
+      .size = sizeof all,
+      .weights = model->loaded.mapped ? 0 : bytes,
+      .mapped = model->loaded.mapped ? bytes : 0,
+      .cache = hr_kv_cache_bytes(d, z.context, z.half),
+      .work = hr_workspace_bytes(d, z.chunk, z.context, threads_of(&options)),
+      .context = z.context,
+  };
+  if (!all.cache || !all.work)
+    return hr_fail(err, HR_ERROR_MEMORY,
+                   "%s: a context of %zu does not fit into this machine's addresses", model->path,
+                   z.context);
+  hr_options_fill(memory, memory->size, &all, sizeof all);
+  return HR_OK;
 }
 
 hr_session *hr_session_create(const hr_model *model, const hr_session_options *given,
