@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # Builds headrow for aarch64 and for baseline x86-64 and runs it on emulated
-# CPUs: the kernel checks of each tier, that each CPU gets its tier, and digests
-# of whole models, which must equal those of this machine's best tier.
+# CPUs: the kernel checks of each tier, that each CPU gets its tier, splits of the
+# work, and digests of whole models, which must equal those of this machine's best tier.
 #
 #   sh scripts/emulated.sh [FOLDER]     (default build-emulated)
 #
@@ -151,9 +151,21 @@ check_digests() {
   right "$count"
 }
 
+# Threads, chunks and stolen work change no bit there, and the digests are this machine's.
+check_splits() {
+  arch=$1 cpu=$2 log=$work/log/splits-$2
+  emulate "$arch" "$cpu" "$(program "$arch" split_driver)" >"$log" 2>/dev/null ||
+    wrong "splits on $cpu: $(head -n 1 "$log") (all of it: $log)"
+  cmp -s "$log" "$work/expected-splits" ||
+    wrong "splits on $cpu give other digests than this machine ($log)"
+  say "$cpu: digests of splits compared"
+  right "$(wc -l <"$work/expected-splits")"
+}
+
 check_cpu() {
   check_dispatch "$@"
   check_kernels "$@"
+  check_splits "$1" "$2"
   check_digests "$1" "$2"
 }
 
@@ -171,6 +183,8 @@ build arm64 --buildtype=release --cross-file "$work/sysroot.ini" \
 rm -f "$work/wrong" "$work/right"
 copy_models
 expected_digests >"$work/expected"
+"$(program x86 split_driver)" >"$work/expected-splits" ||
+  wrong "splits on this machine: $(head -n 1 "$work/expected-splits")"
 grep -v '^[0-9][0-9]*-' "$work/expected" &&
   wrong "this machine gives no digest for these"
 

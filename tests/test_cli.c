@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The headrow command from outside. HEADROW_COMMAND names the program. */
 #include <criterion/criterion.h>
+#include <sched.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -494,5 +495,36 @@ Test(cli, info_in_json) {
   cr_expect(number_of(cpu, "threads") > 0);
   cr_expect(json_is_string(json_object_get(json_object_get(cpu, "kernels"), "product_q8")));
   json_decref(d);
+  finish(&r);
+}
+
+/* --- Threads where no rule knows how many ------------------------------------------- */
+
+/* A fast core and a slow one. What goes wrong is printed. */
+Test(cli, trials_are_made_once_and_kept) {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0 || !CPU_ISSET(0, &set) || !CPU_ISSET(1, &set))
+    cr_skip_test("CPUs 0 and 1 are not both there");
+  result r = shell(
+      "export HWLOC_XMLFILE=$ROOT/tests/topologies/pair-1-1.xml XDG_CACHE_HOME=$D\n"
+      "run() { $H run -v -p Once -n 2 --temp 0 \"$@\" 2>&1 >$D/out || echo run; }\n"
+      "expect() { grep -q \"$2\" $D/$1 || { echo \"no $2\"; cat $D/$1; }; }\n"
+      "run >$D/a; expect a 'measuring how many threads'; expect a 'threads by trials'\n"
+      "run >$D/b; expect b 'found earlier by trials'; ! grep measuring $D/b\n"
+      "$H info --cpu >$D/c; expect c 'weights of 1 MiB and more: generating [12], prompts [12]'\n"
+      /* What was asked for is neither tried nor replaced. */
+      "run -t 2 >$D/d; expect d 'threads: 2, for prompts: 2'; ! grep trials $D/d\n"
+      /* A line that makes no sense is no result. */
+      "sed -i 's/ [0-9]* [0-9]*$/ 9999 -1/' $D/headrow/threads\n"
+      "run >$D/e; expect e measuring; ! grep 9999 $D/headrow/threads\n"
+      "export XDG_CACHE_HOME=/proc/none; run >$D/f; expect f \"can't be kept\"\n");
+  cr_expect_str_eq(r.out, "");
+  finish(&r);
+}
+
+Test(cli, one_kind_of_few_cores_needs_no_trials) {
+  result r = shell("HWLOC_SYNTHETIC='core:2 pu:1' XDG_CACHE_HOME=$D $H run -v -p Once -n 2; "
+                   "test ! -e $D/headrow");
+  cr_expect(r.status == 0 && !strstr(r.err, "trials"), "%s", r.err);
   finish(&r);
 }

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "sched/calibrate.h"
 #include "sched/fpenv.h"
 #include "sched/placement.h"
 #include "sched/team.h"
@@ -581,6 +582,102 @@ Test(sched, description_of_a_big_machine) {
   cr_expect(strstr(text, "127:1016"));
   hr_placement_free(&p);
   hr_topology_free(t);
+}
+
+/* --- Trials: how many threads, where no rule knows ------------------------ */
+
+typedef struct {
+  const char *name, *source, *affinity;
+  uint64_t quota_us;
+  hr_wishes wishes;
+  const char *one, *many; /* numbers to try */
+} trial_case;
+
+static const trial_case trial_cases[] = {
+    {"two cores", "core:2 pu:1", NULL, 0, {0}, "", ""},
+    {"four cores with hyperthreads", "core:4 pu:2", NULL, 0, {0}, "", ""},
+    {"eight cores", "core:8 pu:1", NULL, 0, {0}, "2,3,4,6,8", "8"},
+    {"eight cores with hyperthreads", "core:8 pu:2", NULL, 0, {0}, "2,3,4,6,8", "8,16"},
+    {"the same, four by a mask", "core:8 pu:2", "0-7", 0, {0}, "", ""},
+    {"the same, a quota of three", "core:8 pu:2", NULL, 300000, {0}, "", ""},
+    {"the same, asked for", "core:8 pu:2", NULL, 0, {.threads = 5}, "", ""},
+    {"the same, prompts asked for", "core:8 pu:2", NULL, 0, {.threads_batch = 7}, "2,3,4,6,8", ""},
+    {"2P with SMT, 8E", "hybrid-2p8e.xml", NULL, 0, {0}, "2,3,4,6,8,10", "2,10,12"},
+    {"the same, performance cores only", "hybrid-2p8e.xml", NULL, 0, {.cores = "performance"}, "",
+     ""},
+    {"board 4+4", "board-4-4.xml", NULL, 0, {0}, "2,3,4,6,8", "4,8"},
+    {"board, its small cores", "board-4-4.xml", "0-3", 0, {0}, "", ""},
+    {"one of each", "pair-1-1.xml", NULL, 0, {0}, "1,2", "1,2"},
+    {"phone 1+3+4", "phone-1-3-4.xml", NULL, 0, {0}, "1,2,3,4,6,8", "1,4,8"},
+};
+
+static void list_trials(const hr_trials *t, char text[256]) {
+  int used = 0;
+  text[0] = '\0';
+  for (unsigned i = 0; i < t->count; i++)
+    used += snprintf(text + used, 256 - (size_t)used, i ? ",%u" : "%u", t->threads[i]);
+}
+
+static void plan_trials(const trial_case *c, hr_calibration *calibration) {
+  hr_limits limits;
+  hr_error err = {0};
+  hr_topology *t = load(c->source);
+  make_limits(&limits, c->affinity, c->quota_us);
+  cr_assert(hr_calibration_plan(calibration, t, &limits, &c->wishes, &err) == HR_OK, "%s: %s",
+            c->name, err.message);
+  hr_topology_free(t);
+}
+
+Test(sched, what_is_tried) {
+  for (size_t i = 0; i < sizeof trial_cases / sizeof *trial_cases; i++) {
+    const trial_case *c = &trial_cases[i];
+    hr_calibration calibration;
+    char one[256], many[256];
+    plan_trials(c, &calibration);
+    list_trials(&calibration.one, one);
+    list_trials(&calibration.many, many);
+    cr_expect(strcmp(one, c->one) == 0, "%s: %s", c->name, one);
+    cr_expect(strcmp(many, c->many) == 0, "%s, prompts: %s", c->name, many);
+    cr_expect(calibration.why[0] && hr_calibration_wanted(&calibration) == (c->one[0] != '\0'),
+              "%s: %s", c->name, calibration.why);
+  }
+}
+
+/* A machine whose memory is read at full speed by `enough` threads, with so much
+ * for each barrier; prompts go as fast as the threads are many. */
+typedef struct {
+  double enough, barrier;
+  unsigned calls, fail_at;
+} fake_machine;
+
+static double fake_trial(void *data, unsigned threads, bool many) {
+  fake_machine *m = data;
+  if (++m->calls == m->fail_at) return -1;
+  double noise = 1 + 0.005 * (m->calls % 3);
+  if (many) return noise / threads;
+  return noise * (1 / (threads < m->enough ? threads : m->enough) + m->barrier * threads);
+}
+
+Test(sched, what_is_chosen) {
+  static const struct {
+    double enough, barrier;
+    unsigned one;
+  } cases[] = {{8, 0, 8}, {4, 0, 4}, {3, 0, 3}, {3.9, 0, 4}, {1, 0, 2}, {8, 0.03, 6}};
+  hr_calibration calibration;
+  plan_trials(&trial_cases[3], &calibration);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    fake_machine m = {.enough = cases[i].enough, .barrier = cases[i].barrier};
+    unsigned one = 0, many = 0;
+    cr_assert(hr_calibrate(&calibration, fake_trial, &m, &one, &many));
+    cr_expect(one == cases[i].one && many == 16, "%zu: %u, %u", i, one, many);
+    cr_expect(m.calls <= 14, "%u trials", m.calls);
+  }
+  fake_machine broken = {.enough = 4, .fail_at = 3};
+  unsigned one = 0, many = 0;
+  cr_expect(!hr_calibrate(&calibration, fake_trial, &broken, &one, &many));
+  plan_trials(&trial_cases[0], &calibration);
+  fake_machine unused = {.enough = 4};
+  cr_expect(hr_calibrate(&calibration, fake_trial, &unused, &one, &many) && unused.calls == 0);
 }
 
 /* --- Tiles ---------------------------------------------------------------- */

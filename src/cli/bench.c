@@ -20,6 +20,7 @@
 #include "output.h"
 #include "save.h"
 #include "sched/limits.h"
+#include "threads.h"
 
 #define AT(member) .offset = offsetof(bench_settings, member)
 
@@ -320,8 +321,11 @@ static int open_place(bench *b, bench_place *p, const hr_model *model, unsigned 
   hr_session_options_init(&o);
   o.context = b->context;
   o.cache = c->cache.given ? (hr_cache)(c->cache.value + HR_CACHE_F16) : HR_CACHE_AUTO;
-  o.threads = threads;
-  o.threads_batch = (unsigned)c->threads_batch.value;
+  cli_common wishes = *c;
+  wishes.threads.value = threads;
+  if (all_tiers(b)) wishes.isa = model->kernels.isa;
+  int status = cli_choose_threads(&wishes, model, &o.threads, &o.threads_batch);
+  if (status != HR_OK) return status;
   o.no_pin = c->no_pin;
   o.cores = c->cores;
   o.progress = cli_report_progress; /* without data: listens for Ctrl-C only */

@@ -13,6 +13,7 @@
 #include "machine.h"
 #include "memory.h"
 #include "output.h"
+#include "threads.h"
 
 /* --- Messages ---------------------------------------------------------------- */
 
@@ -67,7 +68,8 @@ static const cli_option common_options[] = {
      "threads for one token at a time (default auto, see info --cpu;\n"
      "environment: HEADROW_THREADS)",
      CLI_THREADS, AT(threads), .least = 1, .most = MOST_THREADS},
-    {"threads-batch", 0, "N|auto", "threads for a prompt (default: as --threads)", CLI_THREADS,
+    {"threads-batch", 0, "N|auto", "threads for a prompt (default: as --threads when\n"
+     "that is given, else auto)", CLI_THREADS,
      AT(threads_batch), .least = 1, .most = MOST_THREADS},
     {"cores", 0, "all|performance|LIST", "cores to use; a list is such as 0-3,8", CLI_TEXT,
      AT(cores)},
@@ -233,6 +235,8 @@ hr_session *cli_open_session(const cli_common *common, const hr_model *model, in
   hr_session_options options;
   cli_session_options(common, &options);
   if (!options.context) options.context = cli_context_that_fits(common, model);
+  *status = cli_choose_threads(common, model, &options.threads, &options.threads_batch);
+  if (*status != HR_OK) return NULL;
   hr_session *session = hr_session_create(model, &options, &err);
   if (!session)
     *status = cli_fail_error(NULL, &err);

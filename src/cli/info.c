@@ -18,6 +18,7 @@
 #include "output.h"
 #include "sched/memory.h"
 #include "sched/placement.h"
+#include "threads.h"
 
 typedef struct settings {
   cli_common common;
@@ -85,9 +86,10 @@ static void print_kernel(void *data, const char *slot, const char *kernel) {
   cli_print("  %-18s %s\n", slot, kernel);
 }
 
-static void print_machine(const machine *m, const char *isa) {
+static void print_machine(const machine *m, const cli_common *common) {
   uint32_t bits = hr_cpu_features();
   hr_placement_describe(&m->placement, m->topology, &m->limits, print_line, NULL);
+  cli_describe_threads(common, print_line, NULL);
   char tiers[128];
   hr_kernels_available(bits, tiers, sizeof tiers);
   cli_print("features:");
@@ -95,7 +97,7 @@ static void print_machine(const machine *m, const char *isa) {
     if (bits & features[i].bit) cli_print(" %s", features[i].name);
   cli_print(bits ? "\n" : " none that kernels exist for\n");
   cli_print("kernel tiers: %s (this CPU), %s (this build)\nkernels:\n", tiers, cli_tier_names());
-  cli_visit_kernels(isa, print_kernel, NULL);
+  cli_visit_kernels(common->isa, print_kernel, NULL);
 }
 
 static void add_line(void *data, const char *line) {
@@ -136,15 +138,16 @@ static json_t *json_seats(const hr_placement *p) {
   return list;
 }
 
-static json_t *json_machine(const machine *m, const char *isa) {
+static json_t *json_machine(const machine *m, const cli_common *common) {
   const hr_topology *t = m->topology;
   const hr_placement *p = &m->placement;
   uint32_t bits = hr_cpu_features();
   json_t *lines = json_array(), *names = json_array(), *kernels = json_object();
   hr_placement_describe(p, t, &m->limits, add_line, lines);
+  cli_describe_threads(common, add_line, lines);
   for (size_t i = 0; i < FEATURE_COUNT; i++)
     if (bits & features[i].bit) json_array_append_new(names, json_string(features[i].name));
-  cli_visit_kernels(isa, add_kernel, kernels);
+  cli_visit_kernels(common->isa, add_kernel, kernels);
   return json_pack(
       "{s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:i, s:i, s:b, s:o, s:s, s:s, s:o, s:o, s:o}", "cpus",
       t->cpus, "cores", t->cores, "packages", t->packages, "nodes", t->nodes, "allowed_cpus",
@@ -601,9 +604,9 @@ static int show(const settings *s, const machine *m) {
   if (status == HR_OK && s->cpu) {
     if (!document && p->count) cli_print("\n");
     if (document)
-      json_object_set_new(document, "cpu", json_machine(m, s->common.isa));
+      json_object_set_new(document, "cpu", json_machine(m, &s->common));
     else
-      print_machine(m, s->common.isa);
+      print_machine(m, &s->common);
   }
   if (document && status == HR_OK) return cli_print_json(document);
   json_decref(document);

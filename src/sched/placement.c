@@ -327,6 +327,7 @@ hr_status hr_placement_make(hr_placement *placement, const hr_topology *topology
     return status;
   }
   placement->allowed = hr_cpuset_count(&c.allowed);
+  placement->reach = hr_cpuset_count(&c.reach);
   find_caps(&c, placement);
   explain(&c, placement);
   decide_pinning(&c, placement);

@@ -37,6 +37,7 @@ typedef struct hr_placement {
   unsigned seats; /* the larger of the two */
   hr_seat *seat;
   unsigned allowed; /* CPUs that the affinity mask and the groups leave */
+  unsigned reach;   /* of those, the ones that the wishes allow */
   bool pin;
   hr_cap cap[HR_CAPS_MAX];
   unsigned caps;
