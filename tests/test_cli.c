@@ -14,6 +14,7 @@
 #include "tests/support/shell.h"
 
 #define MODELS HEADROW_SOURCE_ROOT "/models/"
+#define FAMILIES HEADROW_SOURCE_ROOT "/tests/fixtures/families/"
 
 TestSuite(cli, .timeout = 300);
 
@@ -473,6 +474,12 @@ Test(cli, info_tells_the_acts_apart) {
       {MODELS "transformer-2017.gguf", {"LayerNorm", "after the residual", "sinusoidal", "relu"}},
       {MODELS "gpt2.gguf", {"LayerNorm", "before the sub-layer", "learned", "gelu"}},
       {MODELS "alibi.gguf", {"ALiBi", "causal", "tied", "memory"}},
+      {FAMILIES "gemma2.gguf",
+       {"before and after", "capped at 2", "a window of 4 tokens", "last of every 2 layers"}},
+      {FAMILIES "falcon.safetensors",
+       {"one key/value head", "both from the same x", "the same for attention", "LayerNorm"}},
+      {FAMILIES "roberta.safetensors", {"full", "position 0 in row 2", "tanh", "a ranking head"}},
+      {FAMILIES "llama3.safetensors", {"(llama3) from 16", "stretched 8 times", "(i, i + half)", "silu"}},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char line[256];

@@ -32,14 +32,21 @@ static int32_t pick(const bench *b, const bench_test *t, hr_error *err) {
   return id;
 }
 
+/* What an encoder gives of a text is its hidden states. */
+static hr_status evaluate(const bench *b, const bench_test *t, hr_error *err) {
+  hr_session *session = t->place->session;
+  const int32_t *ids = b->ids + t->depth;
+  return hr_model_has_logits(b->model)
+             ? hr_session_eval(session, ids, t->tokens, HR_LOGITS_LAST, err)
+             : hr_session_encode(session, ids, NULL, t->tokens, err);
+}
+
 static int run_prompt(const bench *b, const bench_test *t, double *seconds, double *first) {
   hr_error err;
   double start = cli_now();
-  if (hr_session_eval(t->place->session, b->ids + t->depth, t->tokens, HR_LOGITS_LAST, &err) !=
-      HR_OK)
-    return failed(t, &err);
+  if (evaluate(b, t, &err) != HR_OK) return failed(t, &err);
   double middle = cli_now();
-  if (pick(b, t, &err) < 0) return failed(t, &err);
+  if (hr_model_has_logits(b->model) && pick(b, t, &err) < 0) return failed(t, &err);
   *first = cli_now() - start;
   *seconds = middle - start;
   t->place->filled = t->depth + t->tokens;
@@ -77,8 +84,11 @@ static int check_digest(const bench *b, bench_test *t) {
   enum { DIFFERS = 1 };
   const bench_place *p = t->place;
   char name[64];
-  uint64_t digest = hr_digest(HR_DIGEST_INIT, hr_session_logits(p->session, 0),
-                              hr_model_vocab_size(b->model));
+  uint64_t digest = hr_model_has_logits(b->model)
+                        ? hr_digest(HR_DIGEST_INIT, hr_session_logits(p->session, 0),
+                                    hr_model_vocab_size(b->model))
+                        : hr_digest(HR_DIGEST_INIT, hr_session_hidden(p->session, 0),
+                                    t->tokens * hr_model_width(b->model));
   const bench_test *o = same_test(b, t);
   if (o && o->digest != digest)
     return cli_fail((hr_status)DIFFERS,

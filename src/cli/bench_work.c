@@ -29,20 +29,24 @@ static void add_matrices(const hr_transformer *t, size_t rows, bool head, bench_
   if (head) add_matrix(&t->head, 1, &part[HR_PART_HEAD]);
 }
 
-/* Keys that the row at a position sees. */
-static size_t visible(const hr_description *d, size_t position) {
-  size_t keys = position + 1;
-  return d->window && keys > d->window ? d->window : keys;
+/* Keys that the row at a position sees in a layer, of so many that there are. */
+static size_t visible(const hr_description *d, uint32_t layer, size_t position, size_t there) {
+  size_t window = hr_layer_window(d, layer);
+  size_t keys = d->mask == HR_MASK_FULL ? there : position + 1;
+  return window && keys > window ? window : keys;
 }
 
 /* Scores and weighted sums: a multiply-add for each column of a key and of a value. */
 static void add_attention(const hr_session *s, size_t start, size_t rows, bench_work *work) {
   const hr_description *d = &s->model->loaded.transformer.description;
-  double heads = (double)d->heads * (double)d->layers * 2 * (double)d->head_width;
-  for (size_t i = 0; i < rows; i++) work->float_macs += (double)visible(d, start + i) * heads;
+  double heads = (double)d->heads * 2 * (double)d->head_width;
   double position = (double)(s->cache.key_bytes + s->cache.value_bytes) /
-                    (double)s->cache.capacity * (double)d->kv_heads * (double)d->layers;
-  work->bytes += (double)visible(d, start + rows - 1) * position;
+                    (double)s->cache.capacity * (double)d->kv_heads;
+  for (uint32_t l = 0; l < d->layers; l++) {
+    for (size_t i = 0; i < rows; i++)
+      work->float_macs += (double)visible(d, l, start + i, start + rows) * heads;
+    work->bytes += (double)visible(d, l, start + rows - 1, start + rows) * position;
+  }
 }
 
 /* Of one pass: one row that sees few keys has no more. */

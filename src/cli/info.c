@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "acts.h"
 #include "base/memory.h"
 #include "builtin.h"
 #include "cli.h"
@@ -158,16 +159,6 @@ static json_t *json_machine(const machine *m, const cli_common *common) {
 
 /* --- A model ------------------------------------------------------------------- */
 
-static const char *const norm_kinds[] = {"RMSNorm", "LayerNorm"};
-static const char *const norm_places[] = {
-    "before the sub-layer: x + f(norm(x))",
-    "after the residual: norm(x + f(x))",
-    "before and after the sub-layer: x + norm(f(norm(x)))",
-};
-static const char *const place_names[] = {"before", "after", "around"};
-static const char *const position_names[] = {"none", "sinusoidal", "learned", "rope", "alibi"};
-static const char *const activation_names[] = {"relu",     "relu2",     "silu",
-                                               "gelu_erf", "gelu_tanh", "gelu_quick"};
 static const char *const tokenizer_names[] = {"SentencePiece BPE", "byte-level BPE", "WordPiece",
                                               "unigram"};
 
@@ -222,7 +213,9 @@ static void count_types(const hr_source *source, type_count count[HR_FORMAT_COUN
 static void count_panels(const hr_transformer *t, size_t count[HR_PANEL_TYPES]) {
   memset(count, 0, HR_PANEL_TYPES * sizeof *count);
   count[t->token_embedding.type]++;
-  if (t->head.panels != t->token_embedding.panels) count[t->head.type]++;
+  if (t->head.panels && t->head.panels != t->token_embedding.panels) count[t->head.type]++;
+  if (t->pooler.panels) count[t->pooler.type]++;
+  if (t->classifier.panels) count[t->classifier.type]++;
   for (uint32_t i = 0; i < t->description.layers; i++) {
     const hr_layer *l = &t->layer[i];
     const hr_matrix *all[] = {&l->query, &l->key, &l->value, &l->output,
@@ -311,84 +304,6 @@ static json_t *json_losses(const hr_source *source, const losses *l) {
                    tensors);
 }
 
-static bool head_is_tied(const hr_transformer *t) {
-  return t->head.panels == t->token_embedding.panels;
-}
-
-static const char *bias_text(const hr_matrix *m) {
-  return m->bias ? ", bias" : "";
-}
-
-static void print_positions(const hr_transformer *t) {
-  const hr_description *d = &t->description;
-  cli_print("  positions     ");
-  switch (d->position) {
-    case HR_POSITION_NONE:
-      cli_print("none: order is seen through the mask only\n");
-      break;
-    case HR_POSITION_SINUSOIDAL:
-      cli_print("sinusoidal, added to the embedding\n");
-      break;
-    case HR_POSITION_LEARNED:
-      cli_print("learned, a table of %zu rows added to the embedding\n", t->position_rows);
-      break;
-    case HR_POSITION_ROPE:
-      cli_print("RoPE: turns %u of %u columns of queries and keys, pairs %s, base %g\n",
-                d->rope_width, d->head_width,
-                d->rope_pairing == HR_ROPE_PAIRS ? "(2i, 2i + 1)" : "(i, i + half)", d->rope_base);
-      break;
-    case HR_POSITION_ALIBI:
-      cli_print("ALiBi: scores fall with the distance, a slope for each head\n");
-      break;
-  }
-}
-
-static void print_attention(const hr_transformer *t) {
-  const hr_description *d = &t->description;
-  const hr_layer *l = &t->layer[0];
-  cli_print("  attention     %u heads of width %u", d->heads, d->head_width);
-  if (d->kv_heads != d->heads)
-    cli_print(", %u key/value heads, each for %u query heads", d->kv_heads, d->heads / d->kv_heads);
-  cli_print("%s\n", bias_text(&l->query));
-  if (l->query_norm.gain) cli_print("                queries and keys have a norm of their own\n");
-  if (d->score_cap != 0.0f)
-    cli_print("                scores are capped at %g\n", (double)d->score_cap);
-  cli_print("  mask          %s\n", d->mask == HR_MASK_CAUSAL
-                                        ? "causal: a token sees itself and those before it"
-                                        : "full: every token sees all others");
-  if (d->window) cli_print("                and no further back than %u tokens\n", d->window);
-  cli_print("  output        the heads side by side, merged by a %u x %u matrix%s\n", d->width,
-            d->heads * d->head_width, bias_text(&l->output));
-}
-
-static void print_block(const hr_transformer *t) {
-  const hr_description *d = &t->description;
-  const hr_layer *l = &t->layer[0];
-  cli_print("layers          %u, in each:\n", d->layers);
-  cli_print("  norm          %s, eps %g, %s\n", norm_kinds[d->norm], (double)d->norm_eps,
-            norm_places[d->norm_place]);
-  print_positions(t);
-  print_attention(t);
-  const char *f = activation_names[d->activation];
-  cli_print("  feed-forward  %u to %u to %u, ", d->width, d->ffn_width, d->width);
-  if (d->gated)
-    cli_print("gated: down(%s(gate(x)) * up(x))", f);
-  else
-    cli_print("down(%s(up(x)))", f);
-  cli_print("%s\n", bias_text(&l->up));
-  cli_print("  residual      x + attention, then x + feed-forward%s\n",
-            d->parallel ? ", both from the same x" : "");
-}
-
-static void print_ends(const hr_transformer *t) {
-  const hr_description *d = &t->description;
-  cli_print("final norm      %s\n", t->final_norm.gain ? norm_kinds[d->norm] : "none");
-  cli_print("head            %u logits, %s\n", d->vocab,
-            head_is_tied(t) ? "tied: the embedding's matrix again" : "a matrix of its own");
-  if (d->logit_scale != 1.0f) cli_print("                times %g\n", (double)d->logit_scale);
-  if (d->logit_cap != 0.0f) cli_print("                capped at %g\n", (double)d->logit_cap);
-}
-
 static void print_memory(const hr_model *model, const memory *m) {
   char a[CLI_SIZE_TEXT], b[CLI_SIZE_TEXT], c[CLI_SIZE_TEXT], e[CLI_SIZE_TEXT];
   const hr_memory *n = &m->need;
@@ -444,45 +359,11 @@ static void print_model(const hr_model *model, const hr_source *source, const me
               model->token_count);
   else
     cli_print("tokenizer       none: ids only\n");
-  cli_print("context         %u positions in training\n", d->context);
-  cli_print("embedding       %u tokens of width %u%s", d->vocab, d->width,
-            t->embedding_norm.gain ? ", then a norm" : "");
-  if (d->embedding_scale != 1.0f) cli_print(", times %g", (double)d->embedding_scale);
-  cli_print("\n");
-  print_block(t);
-  print_ends(t);
+  cli_print_acts(t);
   print_sizes(model, source, m);
 }
 
 /* --- A model in JSON ------------------------------------------------------------ */
-
-static json_t *json_position(const hr_transformer *t) {
-  const hr_description *d = &t->description;
-  json_t *p = json_pack("{s:s}", "kind", position_names[d->position]);
-  if (d->position == HR_POSITION_LEARNED)
-    json_object_set_new(p, "rows", json_integer((json_int_t)t->position_rows));
-  if (d->position == HR_POSITION_ROPE) {
-    json_object_set_new(p, "base", json_real(d->rope_base));
-    json_object_set_new(p, "width", json_integer(d->rope_width));
-    json_object_set_new(p, "pairs",
-                        json_string(d->rope_pairing == HR_ROPE_PAIRS ? "interleaved" : "halves"));
-  }
-  return p;
-}
-
-static json_t *json_block(const hr_transformer *t) {
-  const hr_description *d = &t->description;
-  return json_pack(
-      "{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:{s:s, s:s, s:f}, s:o, s:s, s:o, s:s, s:b, s:b, "
-      "s:b, s:b}",
-      "layers", d->layers, "width", d->width, "heads", d->heads, "kv_heads", d->kv_heads,
-      "head_width", d->head_width, "ffn_width", d->ffn_width, "vocabulary", d->vocab,
-      "trained_context", d->context, "norm", "kind", norm_kinds[d->norm], "place",
-      place_names[d->norm_place], "eps", (double)d->norm_eps, "position", json_position(t), "mask",
-      d->mask == HR_MASK_CAUSAL ? "causal" : "full", "window", json_known(d->window), "activation",
-      activation_names[d->activation], "gated", d->gated, "parallel", d->parallel, "final_norm",
-      t->final_norm.gain != NULL, "head_tied", head_is_tied(t));
-}
 
 static json_t *json_memory(const hr_model *model, const memory *m) {
   const hr_memory *n = &m->need;
@@ -512,7 +393,7 @@ static json_t *json_model(const hr_model *model, const hr_source *source, const 
       json_object_set_new(matrices, hr_panel_name((hr_panel_type)i), json_integer((json_int_t)panels[i]));
   return json_pack("{s:o, s:s, s:s, s:o, s:o, s:I, s:o, s:o, s:o}", "path", cli_json_text(model->path, strlen(model->path)), "format",
                    hr_source_get_kind(source) == HR_SOURCE_GGUF ? "gguf" : "safetensors", "family",
-                   t->description.family, "block", json_block(t), "tokenizer",
+                   t->description.family, "block", cli_json_acts(t), "tokenizer",
                    model->tokenizer ? json_string(tokenizer_names[model->vocab_kind]) : json_null(),
                    "parameters", (json_int_t)model->loaded.parameters, "tensors", tensors,
                    "matrices", matrices, "memory", json_memory(model, m));
