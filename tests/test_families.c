@@ -158,6 +158,7 @@ typedef struct encoder {
 static const encoder encoders[] = {
     {"bert.safetensors", "bert", HR_POOLING_NONE, 3},
     {"bert.gguf", "bert", HR_POOLING_CLS, 0},
+    {"bert_old.safetensors", "bert_old", HR_POOLING_NONE, 0},
     {"roberta.safetensors", "roberta", HR_POOLING_NONE, 1},
     {"roberta.gguf", "roberta", HR_POOLING_CLS, 1},
     {"distilbert.safetensors", "distilbert", HR_POOLING_NONE, 2},
@@ -324,7 +325,7 @@ Test(families, what_a_config_may_not_ask_for) {
       {"qwen2_yarn", "layer_types", "[\"full_attention\", \"full_attention\"]",
        "'full_attention' for layer 1, expected 'sliding_attention'"},
       {"qwen2_yarn", "layer_types", "[\"full_attention\"]", "'layer_types' has 1 elements"},
-      {"qwen3", "tie_word_embeddings", "false", "lm_head.weight"},
+      {"starcoder2", "tie_word_embeddings", "false", "lm_head.weight"},
       {"llama3", "num_key_value_heads", "3", "4 query heads and 3 key/value heads"},
       {"llama3", "num_attention_heads", "8", "expected 48 x 16"},
       {"llama3", "vocab_size", "12", "rows for 13 tokens, expected 12"},

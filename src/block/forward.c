@@ -268,7 +268,7 @@ hr_workspace *hr_workspace_create(const hr_transformer *model, const hr_kernels 
   ws->rope_magnitude = hr_rope_magnitude(&d->rope_scaling);
   if (d->position == HR_POSITION_SINUSOIDAL) hr_frequencies(10000.0, d->width, ws->frequency);
   if (d->position == HR_POSITION_ALIBI)
-    hr_alibi_slopes(d->heads, d->alibi_steepness ? d->alibi_steepness : 8, ws->slope);
+    hr_alibi_slopes(d->heads, d->alibi_steepness > 0 ? d->alibi_steepness : 8, ws->slope);
   return ws;
 }
 

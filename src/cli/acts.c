@@ -87,7 +87,7 @@ static void print_positions(const hr_transformer *t) {
       break;
     case HR_POSITION_ALIBI:
       cli_print("ALiBi: scores fall with the distance, a slope for each head");
-      if (d->alibi_steepness && d->alibi_steepness != 8)
+      if (d->alibi_steepness > 0 && d->alibi_steepness != 8)
         cli_print(", steepness %g", d->alibi_steepness);
       cli_print("\n");
       break;
@@ -186,7 +186,7 @@ static json_t *json_position(const hr_transformer *t) {
     json_object_set_new(p, "offset", json_integer(d->position_offset));
   }
   if (d->position == HR_POSITION_ALIBI)
-    json_object_set_new(p, "steepness", json_real(d->alibi_steepness ? d->alibi_steepness : 8));
+    json_object_set_new(p, "steepness", json_real(d->alibi_steepness > 0 ? d->alibi_steepness : 8));
   if (d->position != HR_POSITION_ROPE) return p;
   json_object_set_new(p, "base", json_real(d->rope_base));
   json_object_set_new(p, "width", json_integer(d->rope_width));
