@@ -274,6 +274,8 @@ static uint64_t most_of(const bench_numbers *list) {
 static int find_context(bench *b) {
   const hr_transformer *t = &b->model->loaded.transformer;
   const hr_description *d = &t->description;
+  /* nothing can be generated, and nobody asked for it */
+  if (d->headless && !b->set.predict) b->predict.count = 0;
   uint64_t prompt = most_of(&b->prompt), predict = most_of(&b->predict), depth = most_of(&b->depth);
   size_t needed = (size_t)(depth + (prompt > predict ? prompt : predict));
   size_t room = b->set.common.context.given ? (size_t)b->set.common.context.value : needed;

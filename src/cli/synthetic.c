@@ -24,10 +24,11 @@ static const cli_shape named[] = {
      .kv_heads = 4, .ffn_width = 5632, .vocab = 32000, .context = 2048},
     {.family = "llama", .name = "llama-7b", .width = 4096, .layers = 32, .heads = 32,
      .kv_heads = 32, .ffn_width = 11008, .vocab = 32000, .context = 4096},
+    {.family = "bert", .name = "bert-base", .width = 768, .layers = 12, .heads = 12,
+     .kv_heads = 12, .ffn_width = 3072, .vocab = 30522, .context = 512, .tied = true},
+    {.family = "bert", .name = "minilm-l6", .width = 384, .layers = 6, .heads = 12,
+     .kv_heads = 12, .ffn_width = 1536, .vocab = 30522, .context = 512, .tied = true},
 };
-
-/* Shapes that people will ask for. */
-static const char *const not_yet[] = {"bert-base", "minilm-l6"};
 
 static const hr_format formats[] = {HR_FORMAT_F32, HR_FORMAT_F16, HR_FORMAT_BF16, HR_FORMAT_Q8_0};
 static const char *const format_names[] = {"f32", "f16", "bf16", "q8_0"};
@@ -35,6 +36,7 @@ static const uint32_t file_types[HR_FORMAT_COUNT] = {
     [HR_FORMAT_F32] = 0, [HR_FORMAT_F16] = 1, [HR_FORMAT_BF16] = 32, [HR_FORMAT_Q8_0] = 7};
 
 /* Unknown, start, end and a token for each byte stand before the words. */
+enum { SEGMENT_TYPES = 2 }; /* BERT's */
 enum { SPECIALS = 3, BYTES = 256, LEAST_VOCAB = SPECIALS + BYTES + 1 };
 
 /* Members of a list. 0 is what a number is before it is set. */
@@ -136,10 +138,6 @@ static hr_status read_name(const char *name, cli_shape *shape, hr_error *err) {
       *shape = named[i];
       return HR_OK;
     }
-  for (size_t i = 0; i < COUNT(not_yet); i++)
-    if (strcmp(not_yet[i], name) == 0)
-      return hr_fail(err, HR_ERROR_USAGE, "shape '%s' is not yet known, expected one of: %s", name,
-                     CLI_SHAPE_NAMES);
   return hr_fail(err, HR_ERROR_USAGE,
                  "shape '%.60s' is unknown, expected one of: %s, or a list such as "
                  "dim=64,layers=2 with some of: %s",
@@ -212,7 +210,7 @@ typedef struct builder {
 } builder;
 
 enum { ALIGNMENT = 32 };
-enum { TYPE_U32 = 4, TYPE_I32 = 5, TYPE_F32 = 6, TYPE_STRING = 8, TYPE_ARRAY = 9 };
+enum { TYPE_U32 = 4, TYPE_I32 = 5, TYPE_F32 = 6, TYPE_BOOL = 7, TYPE_STRING = 8, TYPE_ARRAY = 9 };
 
 static void put(builder *b, cli_bytes *to, const void *data, size_t bytes) {
   if (!cli_bytes_add(to, data, bytes)) b->no_memory = true;
@@ -249,6 +247,11 @@ static void value_f32(builder *b, const char *family, const char *key, float x) 
   put(b, &b->values, &x, sizeof x);
 }
 
+static void value_bool(builder *b, const char *family, const char *key, bool x) {
+  begin_value(b, family, key, TYPE_BOOL);
+  put(b, &b->values, &x, 1);
+}
+
 static void value_text(builder *b, const char *key, const char *text) {
   begin_value(b, "", key, TYPE_STRING);
   put_text(b, &b->values, text);
@@ -276,6 +279,10 @@ static const char *token_text(uint32_t id, char text[24]) {
   return text;
 }
 
+static bool is_family(const cli_shape *s, const char *family) {
+  return strcmp(s->family, family) == 0;
+}
+
 /* A SentencePiece vocabulary, which other engines want to see before they run
  * a model: kinds are 1 normal, 2 unknown, 3 control, 6 byte. */
 static void describe_vocabulary(builder *b) {
@@ -300,7 +307,7 @@ static void describe_vocabulary(builder *b) {
 static void describe_values(builder *b) {
   const cli_shape *s = b->shape;
   const char *family = s->family;
-  bool llama = strcmp(family, "llama") == 0;
+  bool llama = is_family(s, "llama");
   value_text(b, "general.architecture", family);
   value_text(b, "general.name", s->name);
   value_u32(b, "", "general.file_type", file_types[s->format]);
@@ -318,6 +325,10 @@ static void describe_values(builder *b) {
     value_u32(b, family, "vocab_size", s->vocab);
   } else {
     value_f32(b, family, "attention.layer_norm_epsilon", 1e-5f);
+  }
+  if (is_family(s, "bert")) {
+    value_bool(b, family, "attention.causal", false);
+    value_u32(b, "", "tokenizer.ggml.token_type_count", SEGMENT_TYPES);
   }
   describe_vocabulary(b);
 }
@@ -470,7 +481,6 @@ static const char *layer_name(char *text, size_t size, uint32_t layer, const cha
   return text;
 }
 
-/* bias: GPT-2 has one everywhere, Llama nowhere. */
 static void add_matrix(builder *b, const char *name, size_t rows, size_t columns, bool bias) {
   tensor t = {.format = b->shape->format, .rows = rows, .columns = columns};
   snprintf(t.name, sizeof t.name, "%s.weight", name);
@@ -491,37 +501,49 @@ static void add_norm(builder *b, const char *name, bool shift) {
   add_tensor(b, t);
 }
 
-static void add_layer(builder *b, uint32_t i, bool gpt2) {
+/* GPT-2 and BERT have biases and shifts everywhere; GPT-2 has one matrix for
+ * queries, keys and values; BERT has its norms behind the sub-layers. */
+static void add_layer(builder *b, uint32_t i) {
   const cli_shape *s = b->shape;
   size_t width = s->width, kv = (size_t)s->kv_heads * (s->width / s->heads), ffn = s->ffn_width;
+  bool llama = is_family(s, "llama"), bert = is_family(s, "bert");
   char name[40];
 #define NAME(text) layer_name(name, sizeof name, i, text)
-  add_norm(b, NAME("attn_norm"), gpt2);
-  if (gpt2) {
+  if (!bert) add_norm(b, NAME("attn_norm"), !llama);
+  if (is_family(s, "gpt2")) {
     add_matrix(b, NAME("attn_qkv"), width + 2 * kv, width, true);
   } else {
-    add_matrix(b, NAME("attn_q"), width, width, false);
-    add_matrix(b, NAME("attn_k"), kv, width, false);
-    add_matrix(b, NAME("attn_v"), kv, width, false);
+    add_matrix(b, NAME("attn_q"), width, width, bert);
+    add_matrix(b, NAME("attn_k"), kv, width, bert);
+    add_matrix(b, NAME("attn_v"), kv, width, bert);
   }
-  add_matrix(b, NAME("attn_output"), width, width, gpt2);
-  add_norm(b, NAME("ffn_norm"), gpt2);
-  if (!gpt2) add_matrix(b, NAME("ffn_gate"), ffn, width, false);
-  add_matrix(b, NAME("ffn_up"), ffn, width, gpt2);
-  add_matrix(b, NAME("ffn_down"), width, ffn, gpt2);
+  add_matrix(b, NAME("attn_output"), width, width, !llama);
+  add_norm(b, NAME(bert ? "attn_output_norm" : "ffn_norm"), !llama);
+  if (llama) add_matrix(b, NAME("ffn_gate"), ffn, width, false);
+  add_matrix(b, NAME("ffn_up"), ffn, width, !llama);
+  add_matrix(b, NAME("ffn_down"), width, ffn, !llama);
+  if (bert) add_norm(b, NAME("layer_output_norm"), true);
 #undef NAME
+}
+
+/* Tables that are added to tokens stay F32 in every type of file. */
+static void add_table(builder *b, const char *name, size_t rows) {
+  tensor t = {.format = HR_FORMAT_F32, .rows = rows, .columns = b->shape->width};
+  snprintf(t.name, sizeof t.name, "%s.weight", name);
+  add_tensor(b, t);
 }
 
 static void add_tensors(builder *b) {
   const cli_shape *s = b->shape;
-  bool gpt2 = strcmp(s->family, "gpt2") == 0;
+  bool llama = is_family(s, "llama"), bert = is_family(s, "bert");
   add_matrix(b, "token_embd", s->vocab, s->width, false);
-  /* positions stay F32 in every type of file */
-  if (gpt2)
-    add_tensor(b, (tensor){.name = "position_embd.weight", .format = HR_FORMAT_F32,
-                           .rows = s->context, .columns = s->width});
-  for (uint32_t i = 0; i < s->layers; i++) add_layer(b, i, gpt2);
-  add_norm(b, "output_norm", gpt2);
+  if (!llama) add_table(b, "position_embd", s->context);
+  if (bert) {
+    add_table(b, "token_types", SEGMENT_TYPES);
+    add_norm(b, "token_embd_norm", true);
+  }
+  for (uint32_t i = 0; i < s->layers; i++) add_layer(b, i);
+  if (!bert) add_norm(b, "output_norm", !llama);
   if (!s->tied) add_matrix(b, "output", s->vocab, s->width, false);
 }
 
@@ -565,7 +587,7 @@ static void write_description(const builder *b, char *to) {
 }
 
 static hr_status make(builder *b, cli_image *image, hr_error *err) {
-  size_t start, bytes;
+  size_t start = 0, bytes = 0;
   hr_status status = describe(b, &start, &bytes, err);
   if (status != HR_OK) return status;
   void *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -9,7 +9,7 @@
 #include "quant/formats.h"
 
 typedef struct cli_shape {
-  const char *family; /* "llama" or "gpt2" */
+  const char *family; /* "llama", "gpt2" or "bert" */
   char name[96];      /* as it was given */
   uint32_t width, layers, heads, kv_heads, ffn_width, vocab, context;
   bool tied; /* the head is the embedding's matrix */
@@ -20,7 +20,7 @@ typedef struct cli_shape {
 hr_status cli_shape_parse(const char *text, cli_shape *shape, hr_error *err);
 
 /* The names and the keys of a list, for messages and the help. */
-#define CLI_SHAPE_NAMES "smollm2-135m, gpt2-124m, tinyllama-1.1b, llama-7b"
+#define CLI_SHAPE_NAMES "smollm2-135m, gpt2-124m, tinyllama-1.1b, llama-7b, bert-base, minilm-l6"
 #define CLI_SHAPE_KEYS "dim, layers, heads, kv, ffn, vocab, ctx, tied"
 
 /* A GGUF file in memory; the same bytes for the same shape on every machine. */
