@@ -535,3 +535,57 @@ Test(cli, one_kind_of_few_cores_needs_no_trials) {
   cr_expect(r.status == 0 && !strstr(r.err, "trials"), "%s", r.err);
   finish(&r);
 }
+
+/* --- embed ---------------------------------------------------------------------- */
+
+Test(cli, embed_gives_each_text_the_line_it_has_alone) {
+  result all = shell("printf 'a cat\\n\\nOne day the dog ran\\r\\n' |"
+                     " $H embed builtin --pooling mean -t 2");
+  result one = shell("for t in 'a cat' '' 'One day the dog ran'; do"
+                     " $H embed builtin \"$t\" --pooling mean -t 1; done");
+  cr_expect_eq(all.status, 0, "%s", all.err);
+  cr_expect_eq(lines_of(all.out), 3);
+  cr_expect_str_eq(all.out, one.out);
+  finish(&all);
+  finish(&one);
+  /* Length 1, which --no-normalize leaves away. */
+  expect_output("$H embed 'a cat' --pooling last | awk '{ for (i = 1; i <= NF; i++) s += $i * $i }"
+                " END { printf \"%.5f\", s }'", "1.00000");
+  expect_output("$H embed 'a cat' --pooling last --no-normalize | awk '{ for (i = 1; i <= NF; i++)"
+                " s += $i * $i } END { print (s > 1.5) }'", "1\n");
+}
+
+Test(cli, embed_in_json) {
+  result r = shell("$H embed builtin --pooling cls --json 'a \"cat\"'");
+  json_t *document = json_loads(r.out, 0, NULL);
+  cr_assert(document, "%s%s", r.out, r.err);
+  cr_expect_str_eq(json_string_value(json_object_get(document, "text")), "a \"cat\"");
+  cr_expect(json_integer_value(json_object_get(document, "tokens")) > 2);
+  cr_expect(json_array_size(json_object_get(document, "embedding")) > 16);
+  json_decref(document);
+  finish(&r);
+}
+
+Test(cli, embed_cuts_only_when_asked) {
+  expect_error("$H embed -c 8 --pooling mean 'one two three four five six seven eight nine'", 6,
+               "text 1", "--truncate");
+  result r = shell("$H embed -c 8 --pooling mean --truncate -q 'One day a cat sat on a mat and'");
+  result s = shell("ids=$($H tokenize 'One day a cat sat on a mat and' | cut -d' ' -f1-8);"
+                   " $H embed --pooling mean --ids \"$ids\"");
+  cr_expect_eq(r.status, 0, "%s", r.err);
+  cr_expect_str_eq(r.out, s.out);
+  cr_expect_eq(r.err[0], '\0');
+  finish(&r);
+  finish(&s);
+  r = shell("$H embed -c 8 --pooling mean --truncate 'One day a cat sat on a mat and'");
+  cr_expect_not_null(strstr(r.err, "text 1 was cut"), "%s", r.err);
+  finish(&r);
+}
+
+Test(cli, embed_says_what_it_misses) {
+  expect_error("$H embed 'a cat'", 2, "--pooling", "cls");
+  expect_error("$H embed </dev/null --pooling cls", 2, "standard input", "expected");
+  expect_error("$H embed -f $D/none --pooling cls", 3, "none", "expected");
+  expect_error("$H embed builtin 'a cat' -f $D/none", 2, "a cat", "expected");
+  expect_error("$H embed builtin --pooling best 'a cat'", 2, "best", "mean");
+}

@@ -75,7 +75,8 @@ static hr_session *encode(const hr_model *model, const int32_t *ids, const int32
                           size_t count, unsigned threads) {
   hr_error err = {0};
   hr_session *session = open_session(model, 0, 0, threads);
-  cr_assert(hr_session_encode(session, ids, types, count, &err) == HR_OK, "%s", err.message);
+  const hr_tokens text = {ids, types, count};
+  cr_assert(hr_session_encode(session, &text, 1, &err) == HR_OK, "%s", err.message);
   return session;
 }
 
@@ -180,18 +181,19 @@ static void check_encoder(const encoder *e, const arrays *expected) {
   cr_expect(hr_model_pooling(model) == e->pooling, "%s: %d", e->file, hr_model_pooling(model));
   cr_expect(hr_model_classes(model) == e->classes, "%s", e->file);
   hr_session *session = encode(model, text, types, ids->count, 1);
-  close_to(hr_session_hidden(session, 0), hidden, e->file);
+  close_to(hr_session_hidden(session, 0, 0), hidden, e->file);
   if (e->classes) {
-    close_to(hr_session_pooled(session), arrays_need(expected, path_of("%s.pooled", e->name).text),
+    close_to(hr_session_pooled(session, 0),
+             arrays_need(expected, path_of("%s.pooled", e->name).text),
              e->file);
     const array *scores = arrays_need(expected, path_of("%s.scores", e->name).text);
     for (size_t i = 0; i < e->classes; i++) /* one score has no range */
-      cr_expect_float_eq((double)hr_session_scores(session)[i], scores->value[i], 1e-5);
+      cr_expect_float_eq((double)hr_session_scores(session, 0)[i], scores->value[i], 1e-5);
   } else {
-    cr_expect(!hr_session_scores(session));
+    cr_expect(!hr_session_scores(session, 0));
   }
   hr_session *again = encode(model, text, types, ids->count, 3);
-  cr_expect(memcmp(hr_session_hidden(session, 0), hr_session_hidden(again, 0),
+  cr_expect(memcmp(hr_session_hidden(session, 0, 0), hr_session_hidden(again, 0, 0),
                    hidden->count * sizeof(float)) == 0);
   hr_session_free(again);
   hr_session_free(session);
@@ -215,13 +217,98 @@ Test(families, an_encoder_gives_no_logits_and_knows_its_types) {
   cr_expect(hr_session_eval(session, ids, 3, HR_LOGITS_LAST, &err) == HR_ERROR_USAGE);
   cr_expect(strstr(err.message, "no language-model head") || strstr(err.message, "without a"),
             "%s", err.message);
-  cr_expect(hr_session_encode(session, ids, types, 3, &err) == HR_ERROR_USAGE);
+  cr_expect(hr_session_encode(session, &(hr_tokens){ids, types, 3}, 1, &err) == HR_ERROR_USAGE);
   cr_expect(strstr(err.message, "type 2 of token 2"), "%s", err.message);
-  cr_expect(!hr_session_hidden(session, 0));
-  cr_expect(hr_session_encode(session, ids, NULL, 3, &err) == HR_OK);
-  cr_expect(hr_session_hidden(session, 2) && !hr_session_hidden(session, 3));
+  cr_expect(!hr_session_hidden(session, 0, 0));
+  cr_expect(hr_session_encode(session, &(hr_tokens){ids, NULL, 3}, 1, &err) == HR_OK);
+  cr_expect(hr_session_hidden(session, 0, 2) && !hr_session_hidden(session, 0, 3));
   cr_expect(hr_model_types(model) == 2);
   hr_session_free(session);
+  hr_model_free(model);
+}
+
+/* --- Many texts at once -------------------------------------------------------- */
+
+enum { TEXTS = 9 };
+
+static bool same(const float *a, const float *b, size_t count) {
+  return !a == !b && (!a || memcmp(a, b, count * sizeof *a) == 0);
+}
+
+static void check_batch(const char *file, hr_weights weights, size_t chunk, unsigned threads) {
+  static const size_t length[TEXTS] = {3, 1, 12, 7, 12, 1, 2, 11, 5};
+  hr_error err = {0};
+  hr_model_options options;
+  hr_model_options_init(&options);
+  options.weights = weights;
+  hr_model *model = hr_model_open(path_of(FAMILIES "%s", file).text, &options, &err);
+  cr_assert(model, "%s", err.message);
+  int32_t ids[TEXTS][12], types[TEXTS][12];
+  hr_tokens texts[TEXTS];
+  for (int i = 0; i < TEXTS; i++) {
+    for (int k = 0; k < 12; k++) {
+      ids[i][k] = (i * 5 + k * 7) % 13;
+      types[i][k] = hr_model_types(model) > 1 && k > 2 && i % 2;
+    }
+    texts[i] = (hr_tokens){ids[i], i == 4 ? NULL : types[i], length[i]};
+  }
+  hr_session *all = open_session(model, 0, chunk, threads);
+  cr_assert(hr_session_encode(all, texts, TEXTS, &err) == HR_OK, "%s: %s", file, err.message);
+  size_t width = hr_model_width(model), classes = hr_model_classes(model);
+  for (size_t i = 0; i < TEXTS; i++) {
+    hr_session *one = encode(model, ids[i], texts[i].types, length[i], 1);
+    cr_expect(same(hr_session_hidden(all, i, 0), hr_session_hidden(one, 0, 0), length[i] * width),
+              "%s, weights %d, chunk %zu, %u threads: text %zu", file, (int)weights, chunk, threads,
+              i);
+    cr_expect(same(hr_session_pooled(all, i), hr_session_pooled(one, 0), width), "%s %zu", file, i);
+    cr_expect(same(hr_session_scores(all, i), hr_session_scores(one, 0), classes), "%s", file);
+    cr_expect(hr_session_hidden(all, i, length[i] - 1) && !hr_session_hidden(all, i, length[i]));
+    hr_session_free(one);
+  }
+  cr_expect(!hr_session_hidden(all, TEXTS, 0) && !hr_session_pooled(all, TEXTS));
+  hr_session_free(all);
+  hr_model_free(model);
+}
+
+Test(families, texts_encoded_together_have_the_bits_of_each_alone) {
+  static const char *const files[] = {"bert.gguf", "distilbert.gguf", "nomic.gguf", "jina.gguf",
+                                      "qwen3.gguf", "bloom.gguf"};
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+    check_batch(files[i], HR_WEIGHTS_NATIVE, 0, 1);
+    check_batch(files[i], HR_WEIGHTS_F16, 0, 3);
+    check_batch(files[i], HR_WEIGHTS_NATIVE, 5, 2); /* decoders: the long ones in pieces */
+  }
+}
+
+Test(families, an_embedding_is_the_pooled_rows) {
+  hr_error err = {0};
+  const int32_t ids[] = {3, 1, 4, 1, 5};
+  const hr_tokens texts[] = {{ids, NULL, 2}, {ids, NULL, 5}};
+  hr_model *model = open_model(FAMILIES "bert.gguf");
+  hr_session *s = open_session(model, 0, 0, 1);
+  float out[64];
+  size_t width = hr_model_width(model);
+  cr_assert(width <= 64);
+  cr_expect(hr_session_embedding(s, 0, HR_POOLING_MEAN, true, out, &err) == HR_ERROR_USAGE);
+  cr_assert(hr_session_encode(s, texts, 2, &err) == HR_OK);
+  for (hr_pooling p = HR_POOLING_MEAN; p <= HR_POOLING_LAST; p++)
+    for (int normalize = 0; normalize < 2; normalize++) {
+      double expected[64], length = 0;
+      for (size_t k = 0; k < width; k++) {
+        const float *x = hr_session_hidden(s, 1, 0) + k;
+        double sum = 0;
+        for (size_t r = 0; r < 5; r++) sum += (double)x[r * width];
+        expected[k] = (double)x[p == HR_POOLING_CLS ? 0 : 4 * width];
+        if (p == HR_POOLING_MEAN) expected[k] = sum / 5;
+        length += expected[k] * expected[k];
+      }
+      for (size_t k = 0; k < width && normalize; k++) expected[k] /= sqrt(length);
+      cr_assert(hr_session_embedding(s, 1, p, normalize, out, &err) == HR_OK);
+      cr_expect(distance_to(out, expected, width) < 1e-6, "pooling %d", (int)p);
+    }
+  cr_expect(hr_session_embedding(s, 1, HR_POOLING_NONE, true, out, &err) == HR_ERROR_USAGE);
+  cr_expect(hr_session_embedding(s, 2, HR_POOLING_MEAN, true, out, &err) == HR_ERROR_USAGE);
+  hr_session_free(s);
   hr_model_free(model);
 }
 
@@ -232,13 +319,14 @@ Test(families, hidden_states_of_a_decoder_in_pieces) {
   for (int i = 0; i < 20; i++) ids[i] = i * 7 % 13;
   hr_model *model = open_model(FAMILIES "qwen3.gguf");
   hr_session *whole = open_session(model, 0, 0, 1), *pieces = open_session(model, 0, 3, 2);
-  cr_assert(hr_session_encode(whole, ids, NULL, 20, &err) == HR_OK, "%s", err.message);
-  cr_assert(hr_session_encode(pieces, ids, NULL, 20, &err) == HR_OK, "%s", err.message);
+  const hr_tokens text = {ids, NULL, 20};
+  cr_assert(hr_session_encode(whole, &text, 1, &err) == HR_OK, "%s", err.message);
+  cr_assert(hr_session_encode(pieces, &text, 1, &err) == HR_OK, "%s", err.message);
   size_t width = hr_model_width(model);
   cr_assert(width == 16);
-  cr_expect(memcmp(hr_session_hidden(whole, 0), hr_session_hidden(pieces, 0),
+  cr_expect(memcmp(hr_session_hidden(whole, 0, 0), hr_session_hidden(pieces, 0, 0),
                    20 * width * sizeof(float)) == 0);
-  cr_expect(!hr_session_pooled(whole));
+  cr_expect(!hr_session_pooled(whole, 0));
   hr_session_free(whole);
   hr_session_free(pieces);
   hr_model_free(model);
@@ -415,18 +503,22 @@ static void check_texts(const char *data, const char *family, const char *kind, 
   int32_t *ids = array_ids(&sequences), *types = member_ids(&c, "token_types", texts * rows);
   bool hidden = strcmp(what, "hidden") == 0;
   size_t each = hidden ? rows * width : hr_model_classes(c.model);
-  cr_assert(expected.count == texts * each && each);
+  cr_assert(expected.count == texts * each && each && texts <= 8);
+  hr_tokens list[8];
+  for (size_t i = 0; i < texts; i++)
+    list[i] = (hr_tokens){ids + i * rows, types + i * rows, rows};
+  hr_error err = {0};
+  hr_session *s = open_session(c.model, 0, 0, 2);
+  cr_assert(hr_session_encode(s, list, texts, &err) == HR_OK, "%s", err.message);
   for (size_t i = 0; i < texts; i++) {
-    hr_session *s = encode(c.model, ids + i * rows, types + i * rows, rows, 1);
-    const float *x = hidden ? hr_session_hidden(s, 0) : hr_session_scores(s);
+    const float *x = hidden ? hr_session_hidden(s, i, 0) : hr_session_scores(s, i);
     double d = distance_to(x, expected.value + i * each, each);
     cr_expect(d < TOLERANCE, "%s: text %zu is off by %g", family, i, d);
-    if (pooled) {
-      d = distance_to(hr_session_pooled(s), pooler.value + i * width, width);
-      cr_expect(d < TOLERANCE, "%s: pooler of text %zu is off by %g", family, i, d);
-    }
-    hr_session_free(s);
+    if (!pooled) continue;
+    d = distance_to(hr_session_pooled(s, i), pooler.value + i * width, width);
+    cr_expect(d < TOLERANCE, "%s: pooler of text %zu is off by %g", family, i, d);
   }
+  hr_session_free(s);
   if (pooled) array_finish(&pooler);
   free(ids);
   free(types);
@@ -453,11 +545,11 @@ Test(checkpoints, reranker) {
   int32_t *ids = member_ids(&c, "input_ids", COUNT);
   int32_t *types = member_ids(&c, "token_type_ids", COUNT);
   hr_session *s = encode(c.model, ids, types, COUNT, 1);
-  cr_expect_float_eq((double)hr_session_scores(s)[0],
+  cr_expect_float_eq((double)hr_session_scores(s, 0)[0],
                      json_real_value(json_object_get(c.golden, "logit")), 1e-6);
   hr_session_free(s);
   s = encode(c.model, ids, NULL, COUNT, 1);
-  cr_expect_float_eq((double)hr_session_scores(s)[0],
+  cr_expect_float_eq((double)hr_session_scores(s, 0)[0],
                      json_real_value(json_object_get(c.golden, "logit_all_seg0")), 1e-6);
   hr_session_free(s);
   free(ids);
@@ -478,7 +570,7 @@ Test(checkpoints, e5_embeddings) {
     size_t count = (size_t)real.value[t];
     hr_session *s = encode(c.model, ids + t * rows, NULL, rows, 1);
     float *mean = calloc(width, sizeof *mean), length = 0;
-    for (size_t i = 0; i < count * width; i++) mean[i % width] += hr_session_hidden(s, 0)[i];
+    for (size_t i = 0; i < count * width; i++) mean[i % width] += hr_session_hidden(s, 0, 0)[i];
     for (size_t i = 0; i < width; i++) length += mean[i] * mean[i];
     for (size_t i = 0; i < width; i++) mean[i] /= sqrtf(length);
     double d = distance_to(mean, expected.value + t * width, width);

@@ -270,20 +270,35 @@ HR_API hr_status hr_session_eval(hr_session *session, const int32_t *ids, size_t
  * valid until the next one; NULL when there is no such row. */
 HR_API const float *hr_session_logits(const hr_session *session, size_t row);
 
-/* Evaluates a whole text, from position 0, for its hidden states; what the session
- * held before is gone. types are the kinds of segment of the tokens, NULL for all 0:
- * BERT's are 0 for the first and 1 for the second of two texts. Fails as
- * hr_session_eval does, and then leaves the session empty. */
-HR_API hr_status hr_session_encode(hr_session *session, const int32_t *ids, const int32_t *types,
-                                   size_t count, hr_error *err);
+/* A text to encode. types are the kinds of segment of the tokens, NULL for all 0:
+ * BERT's are 0 for the first and 1 for the second of two texts. */
+typedef struct hr_tokens {
+  const int32_t *ids;   /* [count] */
+  const int32_t *types; /* [count] or NULL */
+  size_t count;         /* at least 1, at most the session's context */
+} hr_tokens;
+
+/* Evaluates whole texts, each from position 0 and by itself, for their hidden states;
+ * what the session held before is gone. Texts of any lengths share passes, and each has
+ * the bits that it has alone. Fails as hr_session_eval does; the session is then empty,
+ * as it is after more than one text. */
+HR_API hr_status hr_session_encode(hr_session *session, const hr_tokens *texts, size_t text_count,
+                                   hr_error *err);
 
 /* What hr_session_encode made, valid until the next call on this session; NULL when
- * there is none. The row of a token behind the last layer and its norm, width
- * floats; the first row behind the model's pooler, width floats, or that row itself
- * where it has none (encoders only); the classifier's scores, as many as classes. */
-HR_API const float *hr_session_hidden(const hr_session *session, size_t row);
-HR_API const float *hr_session_pooled(const hr_session *session);
-HR_API const float *hr_session_scores(const hr_session *session);
+ * there is none. Of a text's token: the row behind the last layer and its norm, width
+ * floats; rows of a text lie one behind the other. Of a text: the first row behind the
+ * model's pooler, width floats, or that row itself where it has none (encoders only);
+ * the classifier's scores, as many as classes. */
+HR_API const float *hr_session_hidden(const hr_session *session, size_t text, size_t row);
+HR_API const float *hr_session_pooled(const hr_session *session, size_t text);
+HR_API const float *hr_session_scores(const hr_session *session, size_t text);
+
+/* One vector for a text: its rows pooled (mean: summed in their order, then divided),
+ * and with normalize divided by its length, which is summed in double precision. out has
+ * width floats. A vector of zeros stays as it is. */
+HR_API hr_status hr_session_embedding(const hr_session *session, size_t text, hr_pooling pooling,
+                                      bool normalize, float *out, hr_error *err);
 
 /* Tokens evaluated so far, and how many fit. */
 HR_API size_t hr_session_position(const hr_session *session);

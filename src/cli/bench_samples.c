@@ -35,10 +35,10 @@ static int32_t pick(const bench *b, const bench_test *t, hr_error *err) {
 /* What an encoder gives of a text is its hidden states. */
 static hr_status evaluate(const bench *b, const bench_test *t, hr_error *err) {
   hr_session *session = t->place->session;
-  const int32_t *ids = b->ids + t->depth;
+  const hr_tokens text = {.ids = b->ids + t->depth, .count = t->tokens};
   return hr_model_has_logits(b->model)
-             ? hr_session_eval(session, ids, t->tokens, HR_LOGITS_LAST, err)
-             : hr_session_encode(session, ids, NULL, t->tokens, err);
+             ? hr_session_eval(session, text.ids, text.count, HR_LOGITS_LAST, err)
+             : hr_session_encode(session, &text, 1, err);
 }
 
 static int run_prompt(const bench *b, const bench_test *t, double *seconds, double *first) {
@@ -87,7 +87,7 @@ static int check_digest(const bench *b, bench_test *t) {
   uint64_t digest = hr_model_has_logits(b->model)
                         ? hr_digest(HR_DIGEST_INIT, hr_session_logits(p->session, 0),
                                     hr_model_vocab_size(b->model))
-                        : hr_digest(HR_DIGEST_INIT, hr_session_hidden(p->session, 0),
+                        : hr_digest(HR_DIGEST_INIT, hr_session_hidden(p->session, 0, 0),
                                     t->tokens * hr_model_width(b->model));
   const bench_test *o = same_test(b, t);
   if (o && o->digest != digest)

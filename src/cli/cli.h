@@ -58,8 +58,14 @@ int cli_tokenize(const hr_model *model, const char *text, size_t length, unsigne
                  int32_t **ids, size_t *count);
 
 /* The commands. */
-extern const cli_command cli_run_command, cli_tokenize_command, cli_detokenize_command,
-    cli_logits_command, cli_info_command, cli_bench_command, cli_perplexity_command,
-    cli_pack_command;
+extern const cli_command cli_run_command;
+extern const cli_command cli_tokenize_command;
+extern const cli_command cli_detokenize_command;
+extern const cli_command cli_logits_command;
+extern const cli_command cli_embed_command;
+extern const cli_command cli_info_command;
+extern const cli_command cli_bench_command;
+extern const cli_command cli_perplexity_command;
+extern const cli_command cli_pack_command;
 
 #endif

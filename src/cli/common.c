@@ -100,9 +100,9 @@ static void print_help(const cli_command *command) {
   cli_print("usage: headrow %s %s\n\n%s\n", command->name, command->arguments, command->summary);
   if (command->details) cli_print("\n%s\n", command->details);
   if (command->option_count) cli_print("\nOptions:\n");
-  cli_print_options(command->options, command->option_count);
+  cli_print_options(command->options, command->option_count, NULL, 0);
   cli_print("\nCommon options:\n");
-  cli_print_options(common_options, COMMON_COUNT);
+  cli_print_options(common_options, COMMON_COUNT, command->options, command->option_count);
   cli_print("  -h, --help                this text\n");
 }
 

@@ -8,9 +8,15 @@
 #include "output.h"
 
 static const cli_command *const commands[] = {
-    &cli_run_command,    &cli_tokenize_command, &cli_detokenize_command,
-    &cli_logits_command, &cli_info_command,     &cli_bench_command,
-    &cli_perplexity_command, &cli_pack_command,
+    &cli_run_command,
+    &cli_tokenize_command,
+    &cli_detokenize_command,
+    &cli_logits_command,
+    &cli_embed_command,
+    &cli_info_command,
+    &cli_bench_command,
+    &cli_perplexity_command,
+    &cli_pack_command,
 };
 
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };

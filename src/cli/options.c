@@ -247,9 +247,9 @@ cli_reading cli_read_options(const cli_command *command, const cli_option *commo
 
 enum { HELP_COLUMN = 28 };
 
-static void print_option(const cli_option *o) {
+static void print_option(const cli_option *o, bool with_letter) {
   char left[64], letter[8] = "    ";
-  if (o->letter) snprintf(letter, sizeof letter, "-%c, ", o->letter);
+  if (o->letter && with_letter) snprintf(letter, sizeof letter, "-%c, ", o->letter);
   int n = snprintf(left, sizeof left, "  %s--%s%s%s", letter, o->name, o->value ? " " : "",
                    o->value ? o->value : "");
   const char *gap = n < HELP_COLUMN ? "" : "\n";
@@ -261,6 +261,14 @@ static void print_option(const cli_option *o) {
   cli_print("\n");
 }
 
-void cli_print_options(const cli_option *options, size_t count) {
-  for (size_t i = 0; i < count; i++) print_option(&options[i]);
+void cli_print_options(const cli_option *options, size_t count, const cli_option *own,
+                       size_t own_count) {
+  for (size_t i = 0; i < count; i++) {
+    bool named = false, lettered = false;
+    for (size_t j = 0; j < own_count; j++) {
+      named |= strcmp(own[j].name, options[i].name) == 0;
+      lettered |= own[j].letter == options[i].letter;
+    }
+    if (!named) print_option(&options[i], !lettered);
+  }
 }

@@ -85,7 +85,9 @@ bool cli_read_value(const cli_option *option, const char *where, const char *tex
 bool cli_parse_count(const char *text, uint64_t *value);
 bool cli_parse_real(const char *text, float *value);
 
-/* Prints the rows of a table for the help. */
-void cli_print_options(const cli_option *options, size_t count);
+/* Prints the rows of a table for the help, less those that a second table has too
+ * (may be NULL); a letter that it took is left out. */
+void cli_print_options(const cli_option *options, size_t count, const cli_option *own,
+                       size_t own_count);
 
 #endif

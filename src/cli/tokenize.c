@@ -4,9 +4,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "builtin.h"
 #include "cli.h"
 #include "output.h"
+#include "texts.h"
 
 typedef struct settings {
   cli_common common;
@@ -30,22 +30,12 @@ static const cli_option options[] = {
 
 /* --- Which argument is what --------------------------------------------------- */
 
-static bool ends_in(const char *text, const char *end) {
-  size_t n = strlen(text), m = strlen(end);
-  return n >= m && strcmp(text + n - m, end) == 0;
-}
-
-/* A lone argument is the model when it names one, else the text. */
-static bool names_model(const char *argument) {
-  return strcmp(argument, CLI_BUILTIN) == 0 || ends_in(argument, ".gguf") ||
-         ends_in(argument, ".safetensors") || access(argument, F_OK) == 0;
-}
-
 typedef struct input {
   const char *model; /* NULL: built-in */
   cli_bytes text;
 } input;
 
+/* A lone argument is the model when it names one, else the text. */
 static int find_input(const settings *s, input *in) {
   const cli_texts *p = &s->common.positional;
   const char *text = NULL;
@@ -53,7 +43,7 @@ static int find_input(const settings *s, input *in) {
     return cli_fail(HR_ERROR_USAGE, "%.80s: unexpected, expected a model and one text",
                     p->item[p->count - 1]);
   if (p->count == 2) text = p->item[1];
-  if (p->count == 1 && !s->file && !names_model(p->item[0])) text = p->item[0];
+  if (p->count == 1 && !s->file && !cli_names_model(p->item[0])) text = p->item[0];
   if (p->count && text != p->item[0]) in->model = p->item[0];
   if (text) return cli_bytes_add(&in->text, text, strlen(text)) ? HR_OK : cli_fail_memory();
   if (s->file) return cli_read_file(s->file, &in->text);

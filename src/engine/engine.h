@@ -36,13 +36,13 @@ struct hr_session {
   size_t position;
   float *logits;            /* of the last call */
   size_t logits_rows, logits_capacity;
-  float *hidden;            /* of the last call of hr_session_encode */
-  size_t hidden_rows, hidden_capacity;
-  float *pooled, *scores;   /* behind one another; encoders only */
-  bool has_pooled;
+  struct hr_encoded *encoded; /* of the last call of hr_session_encode, or NULL */
   hr_progress_fn *progress;
   void *progress_data;
 };
+
+/* Forgets what hr_session_encode made. */
+void hr_session_forget_encoded(hr_session *session);
 
 /* Whether the tokens are in the vocabulary and fit behind the session's position. */
 hr_status hr_session_check_ids(const hr_session *session, const int32_t *ids, size_t count,

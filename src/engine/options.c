@@ -20,13 +20,15 @@ hr_status hr_options_take(void *taken, size_t known, const void *options, const 
   size_t size;
   memcpy(&size, options, sizeof size);
   if (size < sizeof size || size > MOST_BYTES)
-    return hr_fail(err, HR_ERROR_USAGE, "%s options: size is %zu, expected %zu; use hr_%s_options_init",
-                   what, size, known, what);
+    return hr_fail(err, HR_ERROR_USAGE,
+                   "%s options: size is %zu, expected %zu; use hr_%s_options_init", what, size,
+                   known, what);
   for (size_t i = known; i < size; i++)
     if (((const char *)options)[i] != 0)
-      return hr_fail(err, HR_ERROR_USAGE,
-                     "%s options: byte %zu is set, expected zeros after the %zu that headrow %s knows",
-                     what, i, known, hr_version());
+      return hr_fail(
+          err, HR_ERROR_USAGE,
+          "%s options: byte %zu is set, expected zeros after the %zu that headrow %s knows", what,
+          i, known, hr_version());
   memcpy(taken, options, size < known ? size : known);
   memcpy(taken, &known, sizeof known);
   return HR_OK;

@@ -149,8 +149,7 @@ void hr_session_free(hr_session *s) {
   hr_workspace_free(s->workspace);
   hr_kv_cache_finish(&s->cache);
   hr_free(s->logits);
-  hr_free(s->hidden);
-  hr_free(s->pooled);
+  hr_session_forget_encoded(s);
   hr_free(s);
 }
 
@@ -227,8 +226,8 @@ static hr_status run_chunks(hr_session *s, const int32_t *ids, size_t count, hr_
 hr_status hr_session_eval(hr_session *s, const int32_t *ids, size_t count, hr_logits_rows rows,
                           hr_error *err) {
   size_t before = s->position;
-  s->logits_rows = s->hidden_rows = 0;
-  s->has_pooled = false;
+  s->logits_rows = 0;
+  hr_session_forget_encoded(s);
   if ((unsigned)rows > HR_LOGITS_ALL)
     return hr_fail(err, HR_ERROR_USAGE, "rows of logits is %d, expected 0 to %d", (int)rows,
                    HR_LOGITS_ALL);

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT
+ * headrow embed: one vector for each text. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+#include "output.h"
+#include "texts.h"
+
+typedef struct settings {
+  cli_common common;
+  const char *file;
+  cli_choice pooling;
+  bool no_normalize, truncate, json;
+} settings;
+
+#define AT(member) .offset = offsetof(settings, member)
+
+static const char *const poolings[] = {"model", "mean", "cls", "last", NULL};
+
+static const cli_option options[] = {
+    {"file", 'f', "FILE", "a text on each line of FILE, - for standard input", CLI_TEXT, AT(file)},
+    {"pooling", 0, "model|mean|cls|last",
+     "how the rows of a text become one vector: their mean, the first or\n"
+     "the last; default: as the model was trained",
+     CLI_CHOICE, AT(pooling), .choices = poolings},
+    {"no-normalize", 0, NULL, "leave the vector's length as it is (default: length 1)", CLI_FLAG,
+     AT(no_normalize)},
+    {"truncate", 0, NULL, "cut a text that is longer than the context, and say so", CLI_FLAG,
+     AT(truncate)},
+    {"json", 0, NULL, "a line of JSON for each text", CLI_FLAG, AT(json)},
+};
+
+/* --- Tokens --------------------------------------------------------------------- */
+
+/* Where the text's own tokens begin among those the model puts around it. */
+static size_t find_inner(const int32_t *whole, size_t count, const int32_t *inner, size_t length) {
+  for (size_t at = 0; at + length <= count; at++)
+    if (memcmp(whole + at, inner, length * sizeof *inner) == 0) return at;
+  return count - length; /* the tokenizer joins them: keep what follows */
+}
+
+/* Leaves the tokens around the text and takes its own away from the end. */
+static int cut(const hr_model *model, cli_text *t, size_t limit) {
+  int32_t *inner;
+  size_t length;
+  int status = cli_tokenize(model, t->text, t->length, 0, &inner, &length);
+  if (status != HR_OK) return status;
+  size_t before = find_inner(t->ids, t->count, inner, length);
+  size_t after = t->count - before - length;
+  free(inner);
+  if (before + after >= limit)
+    return cli_fail(HR_ERROR_CONTEXT,
+                    "--ctx: %zu positions, expected more than the %zu around a text", limit,
+                    before + after);
+  memmove(t->ids + limit - after, t->ids + t->count - after, after * sizeof *t->ids);
+  t->count = limit;
+  return HR_OK;
+}
+
+static int tokenize_text(const settings *s, const hr_model *model, cli_text_list *list, size_t i,
+                         size_t limit) {
+  cli_text *t = &list->item[i];
+  int status = cli_tokenize(model, t->text, t->length, HR_TOKENIZE_SPECIAL, &t->ids, &t->count);
+  if (status != HR_OK) return status;
+  if (t->count == 0)
+    return cli_fail(HR_ERROR_USAGE, "text %zu: has no tokens, expected at least one", i + 1);
+  if (t->count <= limit) return HR_OK;
+  if (!s->truncate)
+    return cli_fail(HR_ERROR_CONTEXT,
+                    "text %zu: has %zu tokens, expected at most %zu; --truncate cuts it", i + 1,
+                    t->count, limit);
+  size_t whole = t->count;
+  status = cut(model, t, limit);
+  if (status == HR_OK && !s->common.quiet)
+    cli_note("warning: text %zu was cut from %zu to %zu tokens", i + 1, whole, limit);
+  return status;
+}
+
+static int tokenize_all(const settings *s, const hr_model *model, cli_text_list *list,
+                        size_t limit) {
+  for (size_t i = 0; i < list->count; i++) {
+    if (list->item[i].ids) continue; /* given as ids */
+    int status = tokenize_text(s, model, list, i, limit);
+    if (status != HR_OK) return status;
+  }
+  return HR_OK;
+}
+
+/* --- Vectors --------------------------------------------------------------------- */
+
+typedef struct printer {
+  const settings *settings;
+  hr_pooling pooling;
+  float *vector;
+  size_t width;
+} printer;
+
+static int print_json(const printer *p, const cli_text *t) {
+  json_t *numbers = json_array();
+  for (size_t k = 0; k < p->width; k++)
+    json_array_append_new(numbers, json_real((double)p->vector[k]));
+  return cli_print_json(json_pack(
+      "{s:o, s:I, s:o}", "text", t->text ? cli_json_text(t->text, t->length) : json_null(),
+      "tokens", (json_int_t)t->count, "embedding", numbers));
+}
+
+static int print_vectors(void *data, const hr_session *session, const cli_text_list *list,
+                         size_t begin, size_t count) {
+  printer *p = data;
+  for (size_t i = 0; i < count; i++) {
+    hr_error err;
+    if (hr_session_embedding(session, i, p->pooling, !p->settings->no_normalize, p->vector, &err) !=
+        HR_OK)
+      return cli_fail_error(NULL, &err);
+    if (p->settings->json) {
+      int status = print_json(p, &list->item[begin + i]);
+      if (status != HR_OK) return status;
+      continue;
+    }
+    for (size_t k = 0; k < p->width; k++)
+      cli_print(k ? " %.9g" : "%.9g", (double)p->vector[k]);
+    cli_print("\n");
+  }
+  cli_flush_soon();
+  return HR_OK;
+}
+
+static int choose_pooling(const settings *s, const hr_model *model, hr_pooling *pooling) {
+  static const hr_pooling named[] = {HR_POOLING_NONE, HR_POOLING_MEAN, HR_POOLING_CLS,
+                                     HR_POOLING_LAST};
+  *pooling = s->pooling.value ? named[s->pooling.value] : hr_model_pooling(model);
+  if (*pooling != HR_POOLING_NONE) return HR_OK;
+  return cli_fail(HR_ERROR_USAGE,
+                  "--pooling: the model does not say how its rows are pooled, expected mean, cls "
+                  "or last");
+}
+
+static int embed(const settings *s, const hr_model *model, cli_text_list *list) {
+  printer p = {.settings = s, .width = hr_model_width(model)};
+  int status = choose_pooling(s, model, &p.pooling);
+  if (status != HR_OK) return status;
+  hr_session *session = cli_open_session(&s->common, model, &status);
+  if (!session) return status;
+  status = tokenize_all(s, model, list, hr_session_context(session));
+  p.vector = calloc(p.width, sizeof *p.vector);
+  if (status == HR_OK && !p.vector) status = cli_fail_memory();
+  if (status == HR_OK) status = cli_encode(&s->common, session, list, print_vectors, &p);
+  free(p.vector);
+  hr_session_free(session);
+  return status;
+}
+
+static int find_texts(const settings *s, size_t first, cli_text_list *list) {
+  if (!s->common.ids) return cli_find_texts(&s->common, first, s->file, list);
+  if (s->file || s->common.positional.count > first)
+    return cli_fail(HR_ERROR_USAGE, "--ids: given beside a text, expected one of them");
+  if (!cli_add_text(list, NULL, 0)) return cli_fail_memory();
+  return cli_read_ids("--ids", s->common.ids, &list->item[0].ids, &list->item[0].count);
+}
+
+static int embed_command(const cli_command *command, int argc, char **argv) {
+  settings s = {0};
+  cli_text_list list = {0};
+  int status;
+  if (!cli_start(command, argc, argv, &s, &status)) return status;
+  const cli_texts *p = &s.common.positional;
+  bool has_model = p->count && (s.file || s.common.ids || cli_names_model(p->item[0]));
+  status = find_texts(&s, has_model, &list);
+  hr_model *model =
+      status == HR_OK ? cli_open_model(&s.common, has_model ? p->item[0] : NULL, false, &status)
+                      : NULL;
+  if (model) status = embed(&s, model, &list);
+  hr_model_free(model);
+  cli_free_texts(&list);
+  return status;
+}
+
+const cli_command cli_embed_command = {
+    .name = "embed",
+    .arguments = "[MODEL] [TEXT...] [-f FILE] [options]",
+    .summary = "turn texts into vectors",
+    .details =
+        "Prints a line of numbers for each text. The first argument is the model when it is\n"
+        "'builtin' or names a file. Without texts, the lines of standard input are read. Texts\n"
+        "share passes through the model; each has the bits that it has alone.",
+    .options = options,
+    .option_count = sizeof options / sizeof *options,
+    .run = embed_command,
+};
