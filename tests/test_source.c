@@ -1299,6 +1299,14 @@ static void start_bpe(gguf_writer *w, const char *pre) {
   if (pre) gguf_put_string(w, "tokenizer.ggml.pre", pre);
 }
 
+static bool adds_bos(const hr_vocab *vocab) {
+  return vocab->around.before_count == 1 && vocab->around.before[0] == vocab->bos;
+}
+
+static bool adds_eos(const hr_vocab *vocab) {
+  return vocab->around.after_count == 1 && vocab->around.after[0] == vocab->eos;
+}
+
 Test(vocab, sentencepiece) {
   static const float scores[TEXTS] = {0, 0, 0, 0, 0, -1, -2.5f};
   static const int32_t kinds[TEXTS] = {2, 3, 3, 1, 4, 0, 1};
@@ -1312,7 +1320,7 @@ Test(vocab, sentencepiece) {
   cr_assert(v.vocab.scores && v.vocab.scores[6] == 0);
   /* defaults, since the tokens look the part */
   cr_assert(v.vocab.bos == 1 && v.vocab.eos == 2 && v.vocab.unknown == 0);
-  cr_assert(v.vocab.add_bos && !v.vocab.add_eos && v.vocab.add_space_prefix);
+  cr_assert(adds_bos(&v.vocab) && !adds_eos(&v.vocab) && v.vocab.strip_first_space);
   cr_assert(hr_vocab_is_end(&v.storage, 2) && hr_vocab_is_end(&v.storage, 3));
   cr_assert(hr_vocab_is_end(&v.storage, 4) && !hr_vocab_is_end(&v.storage, 5));
   cr_assert(!hr_vocab_is_end(&v.storage, -1) && v.storage.end_count == 3);
@@ -1332,7 +1340,7 @@ Test(vocab, sentencepiece) {
   read_vocab(&v, &w);
   cr_assert(v.status == HR_OK && v.found);
   cr_assert(v.vocab.bos == -1 && v.vocab.eos == 5 && v.vocab.unknown == -1);
-  cr_assert(!v.vocab.add_bos && v.vocab.add_eos && !v.vocab.add_space_prefix);
+  cr_assert(!adds_bos(&v.vocab) && adds_eos(&v.vocab) && !v.vocab.strip_first_space);
   cr_assert(v.vocab.scores[6] == -2.5f);
   /* a marker that was marked normal is control; 0 is normal; </s> counts as a control token */
   cr_assert(v.vocab.kinds[3] == HR_TOKEN_CONTROL && v.vocab.kinds[4] == HR_TOKEN_USER);
@@ -1354,19 +1362,23 @@ Test(vocab, byte_level) {
     gguf_put_u32(&w, "tokenizer.ggml.bos_token_id", 1);
     read_vocab(&v, &w);
     cr_assert(v.status == HR_OK && v.found && v.vocab.kind == HR_VOCAB_BPE);
-    cr_assert_str_eq(v.vocab.pre_tokenizer, defaults[i].pre ? defaults[i].pre : "default");
-    cr_assert(v.vocab.add_bos == defaults[i].add_bos);
+    hr_step_list steps;
+    cr_assert(hr_named_pre_tokenizer(defaults[i].pre, &steps) && v.vocab.byte_level);
+    cr_assert(v.vocab.pre_tokenizer.count == steps.count);
+    cr_assert(v.vocab.pre_tokenizer.step->pattern.text == steps.step->pattern.text);
+    cr_assert(adds_bos(&v.vocab) == defaults[i].add_bos);
     cr_assert(v.vocab.ignore_merges == defaults[i].ignore_merges);
-    cr_assert(!v.vocab.add_eos && !v.vocab.add_space_prefix && !v.vocab.scores);
+    cr_assert(!adds_eos(&v.vocab) && !v.vocab.strip_first_space && !v.vocab.scores);
     cr_assert(v.vocab.eos == -1 && v.vocab.unknown == -1 && v.vocab.merge_count == 1);
-    cr_assert(v.vocab.merges[0].length == 3 && memcmp(v.vocab.merges[0].text, "a b", 3) == 0);
+    cr_assert(v.vocab.merges[0].left.length == 1 && *v.vocab.merges[0].left.text == 'a');
+    cr_assert(v.vocab.merges[0].right.length == 1 && *v.vocab.merges[0].right.text == 'b');
     finish_vocab(&v);
   }
   start_bpe(&w, "llama-bpe");
   gguf_put_u32(&w, "tokenizer.ggml.bos_token_id", 1);
   gguf_put_bool(&w, "tokenizer.ggml.add_bos_token", false);
   read_vocab(&v, &w);
-  cr_assert(v.status == HR_OK && !v.vocab.add_bos && v.vocab.ignore_merges);
+  cr_assert(v.status == HR_OK && !adds_bos(&v.vocab) && v.vocab.ignore_merges);
   finish_vocab(&v);
   CHECK_LEAKS();
 }
@@ -1407,7 +1419,8 @@ Test(vocab, others) {
   read_vocab(&v, &w);
   cr_assert(v.found && v.vocab.kind == HR_VOCAB_WORDPIECE);
   cr_assert(v.vocab.bos == 1 && v.vocab.eos == 2 && v.vocab.unknown == 3);
-  cr_assert(v.vocab.add_bos && v.vocab.add_eos && !v.vocab.keep_case && !v.vocab.keep_accents);
+  cr_assert(adds_bos(&v.vocab) && adds_eos(&v.vocab) && v.vocab.normalizer.count == 1);
+  cr_assert(v.vocab.normalizer.step->kind == HR_STEP_BERT && v.vocab.normalizer.step->flags == 0);
   finish_vocab(&v);
   gguf_writer_init(&w);
   gguf_put_string(&w, "tokenizer.ggml.model", "t5");
@@ -1415,9 +1428,11 @@ Test(vocab, others) {
   gguf_put_array(&w, "tokenizer.ggml.precompiled_charsmap", GGUF_I8, "\1\xff\0", 3);
   gguf_put_bool(&w, "tokenizer.ggml.remove_extra_whitespaces", true);
   read_vocab(&v, &w);
-  cr_assert(v.found && v.vocab.kind == HR_VOCAB_UNIGRAM && v.vocab.merge_spaces);
-  cr_assert(v.vocab.bos == -1 && v.vocab.eos == 1 && v.vocab.unknown == 2 && v.vocab.add_eos);
-  cr_assert(v.vocab.charsmap_bytes == 3 && memcmp(v.vocab.charsmap, "\1\xff\0", 3) == 0);
+  cr_assert(v.found && v.vocab.kind == HR_VOCAB_UNIGRAM && v.vocab.normalizer.count == 1);
+  const hr_text_step *whole = v.vocab.normalizer.step;
+  cr_assert(whole->kind == HR_STEP_SENTENCEPIECE && whole->flags == HR_SPM_MERGE_SPACES);
+  cr_assert(v.vocab.bos == -1 && v.vocab.eos == 1 && v.vocab.unknown == 2 && adds_eos(&v.vocab));
+  cr_assert(whole->content.length == 3 && memcmp(whole->content.text, "\1\xff\0", 3) == 0);
   finish_vocab(&v);
   /* no vocabulary: no error */
   static const char *const none[] = {NULL, "none", "no_vocab"};
@@ -1477,6 +1492,16 @@ Test(vocab, bad) {
   gguf_put_string(&w, "tokenizer.ggml.model", "gpt2");
   gguf_put_strings(&w, "tokenizer.ggml.tokens", texts, TEXTS);
   expect_bad_vocab(&w, "key 'tokenizer.ggml.merges' is missing");
+  start_bpe(&w, "no-such");
+  expect_bad_vocab(&w, "pre-tokenizer \"no-such\" is not known");
+  static const char *const merges[] = {"ab", "", " ", "a ", " a"};
+  for (size_t i = 0; i < sizeof merges / sizeof *merges; i++) {
+    gguf_writer_init(&w);
+    gguf_put_string(&w, "tokenizer.ggml.model", "gpt2");
+    gguf_put_strings(&w, "tokenizer.ggml.tokens", texts, TEXTS);
+    gguf_put_strings(&w, "tokenizer.ggml.merges", &merges[i], 1);
+    expect_bad_vocab(&w, "expected two tokens");
+  }
   CHECK_LEAKS();
 }
 
@@ -1545,8 +1570,8 @@ Test(real, gguf) {
 
 Test(real, safetensors) {
   static const expected_file files[] = {
-      {"tinystories-656k", 20, 0},
-      {"tinystories-656k/model.safetensors", 20, 0},
+      {"tinystories-656k", 20, 2048},
+      {"tinystories-656k/model.safetensors", 20, 2048},
       {"gpt-nano-sort", 38, 0},
       {"fixtures/tiny_llama.safetensors", 22, 0},
       {"fixtures/tiny_llama.safetensors.index.json", 22, 0},

@@ -11,7 +11,7 @@
 #include "base/memory.h"
 #include "model/source.h"
 #include "model/vocab.h"
-#include "text/pretokenize.h"
+#include "text/steps.h"
 #include "text/tokenizer.h"
 #include "text/utf8_stream.h"
 
@@ -28,11 +28,19 @@
 
 typedef struct builder {
   hr_vocab vocab;
-  hr_piece tokens[MAX_TOKENS], merges[MAX_MERGES];
+  hr_piece tokens[MAX_TOKENS];
+  hr_merge merges[MAX_MERGES];
+  hr_text_step normalizer[4], decoder[2];
   float scores[MAX_TOKENS];
   int32_t kinds[MAX_TOKENS];
   char texts[MAX_TOKENS][24];
 } builder;
+
+static const hr_text_step spaces_to_marks = {
+    .kind = HR_STEP_REPLACE, .literal = true, .pattern = {" ", 1}, .content = {MARK, 3}};
+static const hr_text_step marks_to_spaces = {
+    .kind = HR_STEP_REPLACE, .literal = true, .pattern = {MARK, 3}, .content = {" ", 1}};
+static const hr_text_step mark_in_front = {.kind = HR_STEP_PREPEND, .content = {MARK, 3}};
 
 static void begin(builder *b, hr_vocab_kind kind) {
   memset(b, 0, sizeof *b);
@@ -44,7 +52,27 @@ static void begin(builder *b, hr_vocab_kind kind) {
                         .bos = -1,
                         .eos = -1,
                         .unknown = -1};
+  b->vocab.normalizer.step = b->normalizer;
+  b->vocab.decoder.step = b->decoder;
   if (kind == HR_VOCAB_SPM || kind == HR_VOCAB_UNIGRAM) b->vocab.scores = b->scores;
+  if (kind != HR_VOCAB_BPE) b->decoder[b->vocab.decoder.count++] = marks_to_spaces;
+}
+
+static void normalize(builder *b, hr_text_step step) {
+  cr_assert_lt(b->vocab.normalizer.count, COUNT(b->normalizer));
+  b->normalizer[b->vocab.normalizer.count++] = step;
+}
+
+static void around(builder *b, bool bos, bool eos) {
+  hr_template *t = &b->vocab.around;
+  t->before_count = bos && b->vocab.bos >= 0;
+  t->after_count = eos && b->vocab.eos >= 0;
+  t->before[0] = b->vocab.bos;
+  t->after[0] = b->vocab.eos;
+}
+
+static void pre_tokenize(builder *b, const char *name) {
+  cr_assert(hr_named_pre_tokenizer(name, &b->vocab.pre_tokenizer), "%s", name);
 }
 
 static int32_t add(builder *b, const char *text, hr_token_kind kind, float score) {
@@ -58,7 +86,10 @@ static int32_t add(builder *b, const char *text, hr_token_kind kind, float score
 }
 
 static void add_merge(builder *b, const char *text) {
-  b->merges[b->vocab.merge_count++] = (hr_piece){text, strlen(text)};
+  const char *space = strchr(text, ' ');
+  cr_assert(space);
+  b->merges[b->vocab.merge_count++] =
+      (hr_merge){{text, (size_t)(space - text)}, {space + 1, strlen(space + 1)}};
 }
 
 static hr_tokenizer *make(const hr_vocab *vocab) {
@@ -273,7 +304,10 @@ static void build_spm(builder *b, bool bytes) {
   b->vocab.bos = SPM_BOS;
   b->vocab.eos = SPM_EOS;
   b->vocab.unknown = SPM_UNK;
-  b->vocab.add_bos = b->vocab.add_space_prefix = true;
+  b->vocab.fuse_unknown = b->vocab.strip_first_space = true;
+  around(b, true, false);
+  normalize(b, mark_in_front);
+  normalize(b, spaces_to_marks);
 }
 
 static hr_tokenizer *small_spm(void) {
@@ -324,7 +358,8 @@ Test(spm, spaces) {
 
   builder b;
   build_spm(&b, true);
-  b.vocab.add_space_prefix = false;
+  b.normalizer[0] = spaces_to_marks; /* no space in front */
+  b.vocab.strip_first_space = false;
   t = make(&b.vocab);
   EXPECT(t, "a", PLAIN, SPM_A);
   EXPECT(t, " a", PLAIN, SPM__A);
@@ -359,14 +394,14 @@ Test(spm, bos_once_eos_on_request) {
 
   builder b;
   build_spm(&b, true);
-  b.vocab.add_eos = true;
+  around(&b, true, true);
   t = make(&b.vocab);
   EXPECT(t, "", SPECIAL, SPM_BOS, SPM_EOS);
   EXPECT(t, "a", SPECIAL, SPM_BOS, SPM__A, SPM_EOS);
   EXPECT(t, "a", PLAIN, SPM__A);
   hr_tokenizer_free(t);
 
-  b.vocab.bos = b.vocab.eos = -1; /* there is nothing to add */
+  around(&b, false, false);
   t = make(&b.vocab);
   EXPECT(t, "a", SPECIAL, SPM__A);
   hr_tokenizer_free(t);
@@ -518,7 +553,8 @@ static void build_bpe(builder *b) {
   add_merge(b, "l l");
   add_merge(b, "he ll");
   add_merge(b, "\xc4\xa0 hell");
-  b->vocab.pre_tokenizer = "gpt-2";
+  b->vocab.byte_level = true;
+  pre_tokenize(b, "gpt-2");
   b->vocab.bos = b->vocab.eos = BPE_END;
 }
 
@@ -539,7 +575,7 @@ Test(bpe, merges_by_rank) {
 Test(bpe, specials) {
   builder b;
   build_bpe(&b);
-  b.vocab.add_bos = true;
+  around(&b, true, false);
   hr_tokenizer *t = make(&b.vocab);
   EXPECT(t, "a<|end|>", PARSE, 'a', BPE_END);
   EXPECT(t, "a<|end|>", PLAIN, 'a', '<', '|', 'e', 'n', 'd', '|', '>');
@@ -582,7 +618,7 @@ Test(bpe, every_byte_and_stray_ones) {
   for (size_t n = 0; n < COUNT(names); n++) {
     builder b;
     build_bpe(&b);
-    b.vocab.pre_tokenizer = names[n];
+    pre_tokenize(&b, names[n]);
     hr_tokenizer *t = make(&b.vocab);
     for (int i = 0; i < 256; i++) {
       char text[3] = {(char)i, 'q', (char)i};
@@ -617,23 +653,29 @@ Test(bpe, missing_bytes) {
 }
 
 Test(bpe, refusals) {
-  builder b;
-  build_bpe(&b);
-  b.vocab.pre_tokenizer = "no-such";
-  expect_refused(&b.vocab, "\"no-such\"");
-  b.vocab.pre_tokenizer = "gpt";
-  expect_refused(&b.vocab, "\"gpt\"");
-  b.vocab.pre_tokenizer = "";
-  expect_refused(&b.vocab, "\"\"");
-  b.vocab.pre_tokenizer = "gpt-2 phi-2";
-  expect_refused(&b.vocab, "\"gpt-2 phi-2\"");
-  static const char *const merges[] = {"hell x", "he",    "",     " ",    "h ",
-                                       " h",     "hell ", "qq q", "h e e"};
+  static const char *const merges[] = {"hell x ", " ",    "h ", " h", "hell ",
+                                       "qq q",    "h e e"};
   for (size_t i = 0; i < COUNT(merges); i++) {
+    builder b;
     build_bpe(&b);
     add_merge(&b, merges[i]);
     expect_refused(&b.vocab, "merge 4");
   }
+}
+
+/* A vocabulary whose merges lead to a control token: text does not. */
+Test(bpe, no_merge_makes_a_control_token) {
+  builder b;
+  build_bpe(&b);
+  int32_t s = add(&b, "<s", HR_TOKEN_NORMAL, 0);
+  int32_t control = add(&b, "<s>", HR_TOKEN_CONTROL, 0);
+  add_merge(&b, "< s");
+  add_merge(&b, "<s >");
+  b.vocab.pre_tokenizer.count = 0;
+  hr_tokenizer *t = make(&b.vocab);
+  EXPECT(t, "<s>", PLAIN, s, '>');
+  EXPECT(t, "<s>", PARSE, control);
+  hr_tokenizer_free(t);
 }
 
 Test(bpe, code_with_indents_comes_back) {
@@ -646,7 +688,7 @@ Test(bpe, code_with_indents_comes_back) {
   for (size_t i = 0; i < COUNT(names); i++) {
     builder b;
     build_bpe(&b);
-    b.vocab.pre_tokenizer = names[i];
+    pre_tokenize(&b, names[i]);
     hr_tokenizer *t = make(&b.vocab);
     cr_expect(round_trips(t, code, sizeof code - 1), "%s", names[i]);
     hr_tokenizer_free(t);
@@ -658,21 +700,28 @@ Test(bpe, code_with_indents_comes_back) {
 
 /* --- Pre-tokenizers -------------------------------------------------------------- */
 
-typedef struct pieces {
-  const char *text;
-  char joined[512];
-  size_t length;
-} pieces;
-
-static hr_status join_piece(void *arg, size_t start, size_t length, hr_error *err) {
-  (void)err;
-  pieces *p = arg;
-  cr_assert_lt(p->length + length + 2, sizeof p->joined);
-  memcpy(p->joined + p->length, p->text + start, length);
-  p->length += length;
-  p->joined[p->length++] = '_';
-  p->joined[p->length] = '\0';
-  return HR_OK;
+/* The pieces that steps make of a text, each with "_" behind it. */
+static void expect_pieces(hr_step_list list, const char *text, size_t length,
+                          const char *expected) {
+  hr_error err = {0};
+  hr_steps *steps = hr_steps_create(list, NULL, "test", &err);
+  cr_assert(steps, "%s", err.message);
+  hr_pieces pieces = {0};
+  cr_assert(hr_pieces_load(&pieces, text, length));
+  cr_assert_eq(hr_steps_run(steps, &pieces, true, &err), HR_OK, "%s", err.message);
+  char joined[512] = "";
+  size_t n = 0;
+  for (size_t i = 0; i < pieces.count; i++) {
+    hr_text_span span = pieces.spans[i];
+    cr_assert_lt(n + span.length + 2, sizeof joined);
+    memcpy(joined + n, pieces.now.text + span.start, span.length);
+    n += span.length;
+    joined[n++] = '_';
+  }
+  cr_expect_str_eq(joined, expected, "\"%.*s\": \"%s\", expected \"%s\"", (int)length, text,
+                   joined, expected);
+  hr_pieces_clear(&pieces);
+  hr_steps_free(steps);
 }
 
 Test(pretokenizer, cuts) {
@@ -707,17 +756,9 @@ Test(pretokenizer, cuts) {
       {"gpt-2", "a\xff\xfe b", "a_\xff\xfe_ b_"},
   };
   for (size_t i = 0; i < COUNT(cases); i++) {
-    hr_error err = {0};
-    hr_cutter *cutter = hr_cutter_create(cases[i].name, "test", &err);
-    cr_assert(cutter, "%s", err.message);
-    hr_cut *cut = hr_cut_create(cutter, &err);
-    cr_assert(cut);
-    pieces p = {.text = cases[i].text};
-    cr_expect_eq(hr_cut_run(cut, p.text, strlen(p.text), join_piece, &p, &err), HR_OK);
-    cr_expect_str_eq(p.joined, cases[i].expected, "%s on \"%s\": \"%s\", expected \"%s\"",
-                     cases[i].name, p.text, p.joined, cases[i].expected);
-    hr_cut_free(cut);
-    hr_cutter_free(cutter);
+    hr_step_list list;
+    cr_assert(hr_named_pre_tokenizer(cases[i].name, &list), "%s", cases[i].name);
+    expect_pieces(list, cases[i].text, strlen(cases[i].text), cases[i].expected);
   }
 }
 
@@ -728,10 +769,13 @@ Test(pretokenizer, names_of_relatives) {
                                       "llama4",     "qwen35",       "viking",    "seed-coder",
                                       "bailingmoe", "jina-v2-code", "poro-chat", "deepseek-llm"};
   for (size_t i = 0; i < COUNT(names); i++) {
-    hr_error err = {0};
-    hr_cutter *cutter = hr_cutter_create(names[i], "test", &err);
-    cr_expect(cutter, "%s", err.message);
-    hr_cutter_free(cutter);
+    hr_step_list list;
+    cr_expect(hr_named_pre_tokenizer(names[i], &list), "%s", names[i]);
+  }
+  static const char *const unknown[] = {"no-such", "gpt", "", "gpt-2 phi-2"};
+  for (size_t i = 0; i < COUNT(unknown); i++) {
+    hr_step_list list;
+    cr_expect_not(hr_named_pre_tokenizer(unknown[i], &list), "%s", unknown[i]);
   }
 }
 
@@ -777,7 +821,10 @@ static void build_wordpiece(builder *b) {
   b->vocab.unknown = WP_UNK;
   b->vocab.bos = WP_CLS;
   b->vocab.eos = WP_SEP;
-  b->vocab.add_bos = b->vocab.add_eos = true;
+  b->vocab.strip_first_space = true;
+  around(b, true, true);
+  normalize(b, (hr_text_step){.kind = HR_STEP_BERT});
+  b->vocab.pre_tokenizer = hr_bert_words();
 }
 
 Test(wordpiece, words) {
@@ -825,13 +872,12 @@ Test(wordpiece, normalization) {
   EXPECT(t, "[SEP]cafe", PARSE, WP_SEP, WP_CAFE);
   hr_tokenizer_free(t);
 
-  b.vocab.keep_case = b.vocab.keep_accents = true;
+  b.normalizer[0].flags = HR_BERT_KEEP_CASE | HR_BERT_KEEP_ACCENTS;
   t = make(&b.vocab);
   EXPECT(t, "Caf\xc3\xa9 cafe CAFE", PLAIN, WP_CAFE_CASED, WP_CAFE, WP_UNK);
   hr_tokenizer_free(t);
 
-  b.vocab.keep_case = b.vocab.keep_accents = false;
-  b.vocab.keep_cjk = b.vocab.keep_control = true;
+  b.normalizer[0].flags = HR_BERT_KEEP_CJK | HR_BERT_KEEP_CONTROL;
   t = make(&b.vocab);
   EXPECT(t, "\xe5\x8c\x97\xe4\xba\xac \xe5\x8c\x97", PLAIN, WP_UNK, WP_BEI);
   EXPECT(t,
@@ -872,7 +918,10 @@ static void build_unigram(builder *b) {
   add(b, "bb", HR_TOKEN_NORMAL, -4.5f);
   b->vocab.unknown = UG_UNK;
   b->vocab.eos = UG_EOS;
-  b->vocab.add_eos = b->vocab.add_space_prefix = b->vocab.merge_spaces = true;
+  b->vocab.strip_first_space = b->vocab.fuse_unknown = true;
+  around(b, false, true);
+  normalize(b, (hr_text_step){.kind = HR_STEP_SENTENCEPIECE,
+                         .flags = HR_SPM_PREFIX | HR_SPM_MERGE_SPACES});
 }
 
 Test(unigram, best_sum_of_scores) {
@@ -889,7 +938,7 @@ Test(unigram, best_sum_of_scores) {
   EXPECT(t, "  a   b ", PLAIN, UG__A, UG_SPACE, UG_B); /* runs become one, the ends go */
   EXPECT_NONE(t, "   ", PLAIN);
   hr_tokenizer_free(t);
-  b.vocab.merge_spaces = false;
+  b.normalizer[0].flags = HR_SPM_PREFIX;
   t = make(&b.vocab);
   EXPECT(t, " a  ", PLAIN, UG_SPACE, UG__A, UG_SPACE, UG_SPACE);
   hr_tokenizer_free(t);
@@ -915,20 +964,20 @@ Test(unigram, charsmap) {
   builder b;
   build_unigram(&b);
   unsigned char map[4096];
-  b.vocab.charsmap = map;
-  b.vocab.charsmap_bytes = put_charsmap(map);
+  hr_piece *table = &b.normalizer[0].content;
+  *table = (hr_piece){(char *)map, put_charsmap(map)};
   hr_tokenizer *t = make(&b.vocab);
   EXPECT(t, "A", PLAIN, UG_SPACE, UG_AB);
   EXPECT(t, "aA\xff", PLAIN, UG__A, UG_AB, UG_UNK);
   hr_tokenizer_free(t);
   for (size_t bytes = 1; bytes < 2060; bytes += 7) {
-    b.vocab.charsmap_bytes = bytes;
+    table->length = bytes;
     if (bytes < 2053) expect_refused(&b.vocab, "normalizes");
   }
   /* Whatever the units say, nothing outside is read and no text is lost. */
   srand(5);
   for (size_t round = 0; round < 200; round++) {
-    b.vocab.charsmap_bytes = put_charsmap(map);
+    table->length = put_charsmap(map);
     for (size_t i = 4; i < 4 + 2048; i++) map[i] = (unsigned char)rand();
     t = make(&b.vocab);
     char text[64];
@@ -1045,7 +1094,7 @@ Test(tokenizer, no_pattern_takes_long) {
   for (size_t i = 0; i < COUNT(names); i++) {
     builder b;
     build_bpe(&b);
-    b.vocab.pre_tokenizer = names[i];
+    pre_tokenize(&b, names[i]);
     hr_tokenizer *t = make(&b.vocab);
     check_time(t, names[i], MEGABYTE / 16 / SLOWDOWN);
     hr_tokenizer_free(t);

@@ -51,6 +51,7 @@ static hr_status open_tokenizer(hr_model *model, const hr_source *source, hr_err
         "%s: the vocabulary has %zu tokens, expected at most the %u rows of the embedding",
         model->path, vocab.count, model->loaded.transformer.description.vocab);
   model->tokenizer = hr_tokenizer_create(&vocab, err);
+  hr_vocab_storage_trim(&model->vocab);
   return model->tokenizer ? HR_OK : err->status;
 }
 

@@ -1,294 +1,131 @@
 /* SPDX-License-Identifier: MIT
- * The keys tokenizer.ggml.* of GGUF. Where a key is absent, the defaults are
- * those that the writers of such files rely on. */
+ * Finding a model's vocabulary; what its readers share; where texts end. */
 #include "model/vocab.h"
 
-#include "base/memory.h"
-
-#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define TOKENS_MAX ((size_t)INT32_MAX)
+#include "base/memory.h"
+#include "model/source_internal.h"
+#include "model/vocab_internal.h"
+
 #define COUNT(array) (sizeof(array) / sizeof *(array))
-
-static bool piece_is(const hr_piece *piece, const char *text) {
-  size_t length = strlen(text);
-  return piece->length == length && memcmp(piece->text, text, length) == 0;
-}
-
-/* A string value against a literal. */
-static bool same(const char *text, size_t length, const char *literal) {
-  return piece_is(&(hr_piece){text, length}, literal);
-}
 
 /* --- Arrays ---------------------------------------------------------------- */
 
-static hr_status read_pieces(const hr_source *source, const char *key, size_t count,
-                             hr_piece **pieces, hr_error *err) {
-  const char **text = hr_calloc(count, sizeof *text);
-  size_t *length = hr_calloc(count, sizeof *length);
-  *pieces = hr_calloc(count, sizeof **pieces);
-  hr_status status;
-  if (!text || !length || !*pieces)
-    status = hr_fail_memory(err, key, count * sizeof **pieces);
-  else
-    status = hr_source_array_strings(source, key, text, length, count, err);
-  for (size_t i = 0; status == HR_OK && i < count; i++)
-    (*pieces)[i] = (hr_piece){text[i], length[i]};
-  hr_free(text);
-  hr_free(length);
-  return status;
+bool hr_piece_is(hr_piece piece, const char *text) {
+  size_t length = strlen(text);
+  return piece.length == length && memcmp(piece.text, text, length) == 0;
 }
 
-/* An array beside the tokens: absent, or as long as they are. */
-static hr_status check_length(const hr_source *source, const char *key, size_t tokens, bool *found,
-                              hr_error *err) {
-  size_t count = 0;
-  hr_status status = hr_source_array_length(source, key, &count, found, err);
-  if (status != HR_OK || !*found || count == tokens) return status;
-  return hr_fail(err, HR_ERROR_FILE,
-                 "%s: key '%s' has %zu elements, but 'tokenizer.ggml.tokens' has %zu",
-                 hr_source_path(source), key, count, tokens);
+int32_t hr_vocab_find(const hr_vocab *vocab, hr_piece text) {
+  for (size_t i = 0; i < vocab->count; i++)
+    if (vocab->tokens[i].length == text.length &&
+        (text.length == 0 || memcmp(vocab->tokens[i].text, text.text, text.length) == 0))
+      return (int32_t)i;
+  return -1;
 }
 
-static hr_status read_tokens(const hr_source *source, hr_vocab_storage *storage, hr_vocab *vocab,
-                             hr_error *err) {
-  static const char key[] = "tokenizer.ggml.tokens";
-  bool found;
-  hr_status status = hr_source_array_length(source, key, &vocab->count, &found, err);
-  if (status != HR_OK) return status;
-  if (!found || vocab->count == 0 || vocab->count > TOKENS_MAX)
-    return hr_fail(err, HR_ERROR_FILE, "%s: key '%s' %s, expected an array of 1 to %zu strings",
-                   hr_source_path(source), key,
-                   !found ? "is missing" : vocab->count ? "has too many elements" : "is empty",
-                   TOKENS_MAX);
-  status = read_pieces(source, key, vocab->count, &storage->tokens, err);
-  vocab->tokens = storage->tokens;
-  return status;
+static bool grow_tokens(hr_vocab_storage *s, size_t count, bool scores) {
+  hr_piece *tokens = hr_realloc(s->tokens, count, sizeof *tokens);
+  if (tokens) s->tokens = tokens;
+  int32_t *kinds = hr_realloc(s->kinds, count, sizeof *kinds);
+  if (kinds) s->kinds = kinds;
+  uint8_t *added = hr_realloc(s->added, count, sizeof *added);
+  if (added) s->added = added;
+  float *all = scores ? hr_realloc(s->scores, count, sizeof *all) : NULL;
+  if (all) s->scores = all;
+  return tokens && kinds && added && (all || !scores);
 }
 
-/* Without scores all are 0. A NaN would make the order of merges depend on chance. */
-static hr_status read_scores(const hr_source *source, hr_vocab_storage *storage, hr_vocab *vocab,
-                             hr_error *err) {
-  static const char key[] = "tokenizer.ggml.scores";
-  size_t count = vocab->count;
-  bool found;
-  hr_status status = check_length(source, key, count, &found, err);
-  if (status != HR_OK) return status;
-  storage->scores = hr_calloc(count, sizeof *storage->scores);
-  double *scores = hr_calloc(count, sizeof *scores);
-  if (!storage->scores || !scores)
-    status = hr_fail_memory(err, key, count * sizeof *scores);
-  else if (found)
-    status = hr_source_array_f64(source, key, scores, count, err);
-  for (size_t i = 0; status == HR_OK && i < count; i++) {
-    if (isnan(scores[i]))
-      status = hr_fail(err, HR_ERROR_FILE, "%s: element %zu of key '%s' is NaN, expected a number",
-                       hr_source_path(source), i, key);
-    storage->scores[i] = (float)scores[i];
+static void name_arrays(const hr_vocab_storage *s, hr_vocab *vocab) {
+  vocab->tokens = s->tokens;
+  vocab->kinds = s->kinds;
+  vocab->added = s->added;
+  vocab->scores = s->scores;
+}
+
+hr_status hr_vocab_extend(hr_vocab_storage *s, hr_vocab *vocab, size_t count, hr_error *err) {
+  if (!grow_tokens(s, count, vocab->scores != NULL))
+    return hr_fail_memory(err, vocab->where, count * sizeof *s->tokens);
+  for (size_t i = vocab->count; i < count; i++) {
+    s->tokens[i] = (hr_piece){"", 0};
+    s->kinds[i] = HR_TOKEN_UNUSED;
+    s->added[i] = 0;
+    if (vocab->scores) s->scores[i] = 0;
   }
-  hr_free(scores);
-  vocab->scores = storage->scores;
-  return status;
+  vocab->count = count;
+  name_arrays(s, vocab);
+  return HR_OK;
 }
 
-/* 0 is what some writers use where they have nothing to say. */
-static hr_status read_kinds(const hr_source *source, hr_vocab_storage *storage, hr_vocab *vocab,
+hr_status hr_vocab_reserve(hr_vocab_storage *s, hr_vocab *vocab, size_t count, bool scores,
+                           hr_error *err) {
+  if (scores && !(s->scores = hr_calloc(count, sizeof *s->scores)))
+    return hr_fail_memory(err, vocab->where, count * sizeof *s->scores);
+  vocab->scores = s->scores;
+  return hr_vocab_extend(s, vocab, count, err);
+}
+
+hr_status hr_vocab_add_step(hr_step_array *array, hr_text_step step, const char *where,
                             hr_error *err) {
-  static const char key[] = "tokenizer.ggml.token_type";
-  size_t count = vocab->count;
-  bool found;
-  hr_status status = check_length(source, key, count, &found, err);
-  if (status != HR_OK) return status;
-  storage->kinds = hr_calloc(count, sizeof *storage->kinds);
-  int64_t *kinds = hr_calloc(count, sizeof *kinds);
-  if (!storage->kinds || !kinds)
-    status = hr_fail_memory(err, key, count * sizeof *kinds);
-  else if (found)
-    status = hr_source_array_i64(source, key, kinds, count, err);
-  for (size_t i = 0; status == HR_OK && i < count; i++) {
-    if (kinds[i] < 0 || kinds[i] > HR_TOKEN_BYTE)
-      status = hr_fail(err, HR_ERROR_FILE, "%s: element %zu of key '%s' is %lld, expected 1 to %d",
-                       hr_source_path(source), i, key, (long long)kinds[i], HR_TOKEN_BYTE);
-    storage->kinds[i] = kinds[i] ? (int32_t)kinds[i] : HR_TOKEN_NORMAL;
+  if (array->count == array->capacity) {
+    size_t capacity = array->capacity ? 2 * array->capacity : 8;
+    hr_text_step *bigger = hr_realloc(array->step, capacity, sizeof *bigger);
+    if (!bigger) return hr_fail_memory(err, where, capacity * sizeof *bigger);
+    array->step = bigger;
+    array->capacity = capacity;
   }
-  hr_free(kinds);
-  vocab->kinds = storage->kinds;
-  return status;
+  array->step[array->count++] = step;
+  return HR_OK;
 }
 
-static hr_status read_merges(const hr_source *source, hr_vocab_storage *storage, hr_vocab *vocab,
+hr_status hr_vocab_add_steps(hr_step_array *array, hr_step_list steps, const char *where,
                              hr_error *err) {
-  static const char key[] = "tokenizer.ggml.merges";
-  bool found;
-  hr_status status = hr_source_array_length(source, key, &vocab->merge_count, &found, err);
-  if (status != HR_OK) return status;
-  if (!found)
-    return hr_fail(err, HR_ERROR_FILE, "%s: key '%s' is missing, expected an array of strings",
-                   hr_source_path(source), key);
-  status = read_pieces(source, key, vocab->merge_count, &storage->merges, err);
-  vocab->merges = storage->merges;
-  return status;
-}
-
-/* --- Single values --------------------------------------------------------- */
-
-/* *id stays as it is when the key is absent. 0xFFFFFFFF and -1 mean none. */
-static hr_status read_id(const hr_source *source, const char *key, size_t count, int32_t *id,
-                         hr_error *err) {
-  int64_t value;
-  bool found;
-  hr_status status = hr_source_i64(source, key, &value, &found, err);
-  if (status != HR_OK || !found) return status;
-  if (value == -1 || value == UINT32_MAX) {
-    *id = -1;
-    return HR_OK;
-  }
-  if (value < 0 || (uint64_t)value >= count)
-    return hr_fail(err, HR_ERROR_FILE, "%s: key '%s' is %lld, expected an id below %zu or none",
-                   hr_source_path(source), key, (long long)value, count);
-  *id = (int32_t)value;
-  return HR_OK;
-}
-
-/* Old files name no special ids and have them at fixed places: taken when the
- * token there looks the part. */
-static int32_t usual_id(const hr_vocab *vocab, int32_t id, const char *text) {
-  if ((size_t)id >= vocab->count) return -1;
-  return piece_is(&vocab->tokens[id], text) ? id : -1;
-}
-
-static void set_usual_ids(hr_vocab *vocab) {
-  vocab->bos = vocab->eos = vocab->unknown = -1;
-  switch (vocab->kind) {
-    case HR_VOCAB_SPM:
-      vocab->unknown = usual_id(vocab, 0, "<unk>");
-      vocab->bos = usual_id(vocab, 1, "<s>");
-      vocab->eos = usual_id(vocab, 2, "</s>");
-      break;
-    case HR_VOCAB_UNIGRAM:
-      vocab->eos = usual_id(vocab, 1, "</s>");
-      vocab->unknown = usual_id(vocab, 2, "<unk>");
-      break;
-    case HR_VOCAB_WORDPIECE:
-      vocab->unknown = usual_id(vocab, 100, "[UNK]");
-      vocab->bos = usual_id(vocab, 101, "[CLS]");
-      vocab->eos = usual_id(vocab, 102, "[SEP]");
-      break;
-    case HR_VOCAB_BPE: break;
-  }
-}
-
-static hr_status read_ids(const hr_source *source, hr_vocab *vocab, hr_error *err) {
-  bool bert = vocab->kind == HR_VOCAB_WORDPIECE;
-  size_t count = vocab->count;
   hr_status status = HR_OK;
-  set_usual_ids(vocab);
-  /* [CLS] and [SEP] do for BERT what BOS and EOS do elsewhere; "seperator" is GGUF's spelling */
-  if (bert) status = read_id(source, "tokenizer.ggml.cls_token_id", count, &vocab->bos, err);
-  if (status == HR_OK)
-    status = read_id(source, "tokenizer.ggml.bos_token_id", count, &vocab->bos, err);
-  if (status == HR_OK)
-    status = read_id(source, "tokenizer.ggml.eos_token_id", count, &vocab->eos, err);
-  if (status == HR_OK && bert)
-    status = read_id(source, "tokenizer.ggml.seperator_token_id", count, &vocab->eos, err);
-  if (status == HR_OK)
-    status = read_id(source, "tokenizer.ggml.unknown_token_id", count, &vocab->unknown, err);
+  for (size_t i = 0; i < steps.count && status == HR_OK; i++)
+    status = hr_vocab_add_step(array, steps.step[i], where, err);
   return status;
 }
 
-static hr_status read_flag(const hr_source *source, const char *key, bool *flag, hr_error *err) {
-  bool value, found;
-  hr_status status = hr_source_bool(source, key, &value, &found, err);
-  if (status == HR_OK && found) *flag = value;
-  return status;
+hr_status hr_vocab_add_space_decoder(hr_vocab_storage *storage, const char *where, hr_error *err) {
+  hr_text_step spaces = {.kind = HR_STEP_REPLACE,
+                         .literal = true,
+                         .pattern = {"\xe2\x96\x81", 3},
+                         .content = {" ", 1}};
+  return hr_vocab_add_step(&storage->decoder, spaces, where, err);
 }
 
-/* What the name of a byte-level pre-tokenizer stands for beside how it cuts. */
-typedef struct pre_defaults {
-  const char *name;
-  bool add_bos, ignore_merges;
-} pre_defaults;
+void hr_vocab_take_steps(const hr_vocab_storage *s, hr_vocab *vocab) {
+  vocab->normalizer = (hr_step_list){s->normalizer.step, s->normalizer.count};
+  vocab->pre_tokenizer = (hr_step_list){s->pre_tokenizer.step, s->pre_tokenizer.count};
+  vocab->decoder = (hr_step_list){s->decoder.step, s->decoder.count};
+}
 
-static const pre_defaults pre_tokenizers[] = {
-    {"llama3", true, true},    {"llama-v3", true, true},     {"llama-bpe", true, true},
-    {"falcon3", true, true},   {"falcon-h1", true, true},    {"pixtral", true, true},
-    {"midm-2.0", true, true},  {"lfm2", true, true},         {"jina-v5-nano", true, true},
-    {"tekken", true, true},    {"chameleon", true, false},   {"youtu", false, true},
-};
-
-static hr_status read_pre_tokenizer(const hr_source *source, hr_vocab_storage *storage,
-                                    hr_vocab *vocab, hr_error *err) {
-  static const char key[] = "tokenizer.ggml.pre";
-  const char *text = NULL;
-  size_t length = 0;
-  bool found;
-  hr_status status = hr_source_string(source, key, &text, &length, &found, err);
-  if (status != HR_OK) return status;
-  if (!found || length == 0) {
-    text = "default";
-    length = strlen(text);
+char *hr_vocab_keep(hr_vocab_storage *s, const char *text, size_t length, const char *where,
+                    hr_error *err) {
+  if (s->kept_count == s->kept_capacity) {
+    size_t capacity = s->kept_capacity ? 2 * s->kept_capacity : 8;
+    char **bigger = hr_realloc(s->kept, capacity, sizeof *bigger);
+    if (!bigger) {
+      hr_fail_memory(err, where, capacity * sizeof *bigger);
+      return NULL;
+    }
+    s->kept = bigger;
+    s->kept_capacity = capacity;
   }
-  storage->pre_tokenizer = hr_strndup(text, length);
-  if (!storage->pre_tokenizer) return hr_fail_memory(err, key, length + 1);
-  vocab->pre_tokenizer = storage->pre_tokenizer;
-  for (size_t i = 0; i < COUNT(pre_tokenizers); i++) {
-    if (!same(text, length, pre_tokenizers[i].name)) continue;
-    vocab->add_bos = pre_tokenizers[i].add_bos;
-    vocab->ignore_merges = pre_tokenizers[i].ignore_merges;
-  }
-  return HR_OK;
-}
-
-static hr_status read_flags(const hr_source *source, hr_vocab *vocab, hr_error *err) {
-  bool bert = vocab->kind == HR_VOCAB_WORDPIECE;
-  bool sentencepiece = vocab->kind == HR_VOCAB_SPM || vocab->kind == HR_VOCAB_UNIGRAM;
-  hr_status status = read_flag(source, "tokenizer.ggml.add_bos_token", &vocab->add_bos, err);
-  const char *ending = bert ? "tokenizer.ggml.add_sep_token" : "tokenizer.ggml.add_eos_token";
-  if (status == HR_OK) status = read_flag(source, ending, &vocab->add_eos, err);
-  if (status == HR_OK && sentencepiece)
-    status = read_flag(source, "tokenizer.ggml.add_space_prefix", &vocab->add_space_prefix, err);
-  if (vocab->bos < 0) vocab->add_bos = false; /* there is nothing to add */
-  if (vocab->eos < 0) vocab->add_eos = false;
-  return status;
-}
-
-/* Accents go with case unless the file says otherwise. */
-static hr_status read_normalizer(const hr_source *source, hr_vocab *vocab, hr_error *err) {
-  bool lower = true;
-  hr_status status = read_flag(source, "tokenizer.ggml.normalizer.lowercase", &lower, err);
-  bool strip = lower;
-  if (status == HR_OK)
-    status = read_flag(source, "tokenizer.ggml.normalizer.strip_accents", &strip, err);
-  vocab->keep_case = !lower;
-  vocab->keep_accents = !strip;
-  return status;
-}
-
-/* An array of signed or unsigned bytes. */
-static hr_status read_charsmap(const hr_source *source, hr_vocab_storage *storage, hr_vocab *vocab,
-                               hr_error *err) {
-  static const char key[] = "tokenizer.ggml.precompiled_charsmap";
-  size_t count = 0;
-  bool found;
-  hr_status status = hr_source_array_length(source, key, &count, &found, err);
-  if (status != HR_OK || !found || count == 0) return status;
-  int64_t *values = hr_calloc(count, sizeof *values);
-  storage->charsmap = hr_calloc(count, 1);
-  if (!values || !storage->charsmap)
-    status = hr_fail_memory(err, key, count * sizeof *values);
+  char *copy = hr_strndup(text, length);
+  if (!copy)
+    hr_fail_memory(err, where, length);
   else
-    status = hr_source_array_i64(source, key, values, count, err);
-  for (size_t i = 0; status == HR_OK && i < count; i++) {
-    if (values[i] < INT8_MIN || values[i] > UINT8_MAX)
-      status = hr_fail(err, HR_ERROR_FILE, "%s: element %zu of key '%s' is %lld, expected a byte",
-                       hr_source_path(source), i, key, (long long)values[i]);
-    storage->charsmap[i] = (unsigned char)(values[i] & 0xff);
-  }
-  hr_free(values);
-  vocab->charsmap = storage->charsmap;
-  vocab->charsmap_bytes = count;
-  return status;
+    s->kept[s->kept_count++] = copy;
+  return copy;
+}
+
+void hr_vocab_set_template(hr_vocab *vocab, bool add_bos, bool add_eos) {
+  vocab->around = (hr_template){0};
+  if (add_bos && vocab->bos >= 0) vocab->around.before[vocab->around.before_count++] = vocab->bos;
+  if (add_eos && vocab->eos >= 0) vocab->around.after[vocab->around.after_count++] = vocab->eos;
 }
 
 /* --- Where texts end ------------------------------------------------------- */
@@ -296,22 +133,22 @@ static hr_status read_charsmap(const hr_source *source, hr_vocab_storage *storag
 /* Markers that end a turn or a text wherever they occur. Files often name only
  * one of theirs, or mark none as control tokens. */
 static const char *const end_markers[] = {
-    "<|eot_id|>", "<|im_end|>",  "<|end|>",   "<|return|>", "<|call|>",
-    "<|flush|>",  "<|calls|>",   "<|eom_id|>", "<end_of_turn>", "<|endoftext|>",
-    "<|end_of_text|>", "<EOT>",  "_<EOT>",    "[EOT]",      "[EOS]",
-    "<end_of_utterance>", "<turn|>", "<|tool_response>",
+    "<|eot_id|>",         "<|im_end|>", "<|end|>",          "<|return|>",    "<|call|>",
+    "<|flush|>",          "<|calls|>",  "<|eom_id|>",       "<end_of_turn>", "<|endoftext|>",
+    "<|end_of_text|>",    "<EOT>",      "_<EOT>",           "[EOT]",         "[EOS]",
+    "<end_of_utterance>", "<turn|>",    "<|tool_response>",
 };
 
 /* These are ordinary text in some vocabularies: they count as control tokens only. */
 static const char *const control_end_markers[] = {
-    "</s>",       "<eos>",       "<|fim_pad|>",  "<fim-pad>",   "<fim_pad>",  "<PAD>",
-    "[PAD]",      "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>",   "<reponame>",
-    "<|file_sep|>",
+    "</s>",   "<eos>",      "<|fim_pad|>",  "<fim-pad>",     "<fim_pad>",
+    "<PAD>",  "[PAD]",      "<|fim_repo|>", "<|repo_name|>", "<fim-repo>",
+    "<REPO>", "<reponame>", "<|file_sep|>",
 };
 
 static bool is_one_of(const hr_piece *piece, const char *const *texts, size_t count) {
   for (size_t i = 0; i < count; i++)
-    if (piece_is(piece, texts[i])) return true;
+    if (hr_piece_is(*piece, texts[i])) return true;
   return false;
 }
 
@@ -332,27 +169,10 @@ static void mark_markers(const hr_vocab *vocab, int32_t *kinds, unsigned char *m
   }
 }
 
-static hr_status mark_keys(const hr_source *source, const hr_vocab *vocab, unsigned char *mark,
-                           hr_error *err) {
-  static const char *const keys[] = {
-      "tokenizer.ggml.eot_token_id",     "tokenizer.ggml.eom_token_id",
-      "tokenizer.ggml.fim_pad_token_id", "tokenizer.ggml.fim_rep_token_id",
-      "tokenizer.ggml.fim_sep_token_id",
-  };
-  if (vocab->eos >= 0) mark[vocab->eos] = 1;
-  for (size_t i = 0; i < COUNT(keys); i++) {
-    int32_t id = -1;
-    hr_status status = read_id(source, keys[i], vocab->count, &id, err);
-    if (status != HR_OK) return status;
-    if (id >= 0) mark[id] = 1;
-  }
-  return HR_OK;
-}
-
 /* The marked token with this text, or -1. */
 static int32_t marked(const hr_vocab *vocab, const unsigned char *mark, const char *text) {
   for (size_t i = 0; i < vocab->count; i++)
-    if (mark[i] && piece_is(&vocab->tokens[i], text)) return (int32_t)i;
+    if (mark[i] && hr_piece_is(vocab->tokens[i], text)) return (int32_t)i;
   return -1;
 }
 
@@ -373,8 +193,8 @@ static void settle_markers(const hr_vocab *vocab, int32_t *kinds, unsigned char 
   }
 }
 
-static hr_status list_ends(hr_vocab_storage *storage, const unsigned char *mark, size_t count,
-                           hr_error *err) {
+static hr_status list_marked(hr_vocab_storage *storage, const unsigned char *mark, size_t count,
+                             hr_error *err) {
   size_t ends = 0;
   for (size_t i = 0; i < count; i++) ends += mark[i];
   storage->ends = hr_calloc(ends, sizeof *storage->ends);
@@ -384,18 +204,11 @@ static hr_status list_ends(hr_vocab_storage *storage, const unsigned char *mark,
   return HR_OK;
 }
 
-static hr_status read_ends(const hr_source *source, hr_vocab_storage *storage,
-                           const hr_vocab *vocab, hr_error *err) {
-  unsigned char *mark = hr_calloc(vocab->count, 1);
-  if (!mark) return hr_fail_memory(err, "end tokens", vocab->count);
+hr_status hr_vocab_list_ends(hr_vocab_storage *storage, const hr_vocab *vocab, unsigned char *mark,
+                             hr_error *err) {
   mark_markers(vocab, storage->kinds, mark);
-  hr_status status = mark_keys(source, vocab, mark, err);
-  if (status == HR_OK) {
-    settle_markers(vocab, storage->kinds, mark);
-    status = list_ends(storage, mark, vocab->count, err);
-  }
-  hr_free(mark);
-  return status;
+  settle_markers(vocab, storage->kinds, mark);
+  return list_marked(storage, mark, vocab->count, err);
 }
 
 bool hr_vocab_is_end(const hr_vocab_storage *storage, int32_t id) {
@@ -411,87 +224,353 @@ bool hr_vocab_is_end(const hr_vocab_storage *storage, int32_t id) {
   return false;
 }
 
-/* --- The vocabulary -------------------------------------------------------- */
+/* --- Files beside safetensors ---------------------------------------------- */
 
-/* What only vocabularies of a kind have, and the defaults of the flags. */
-static hr_status read_kind(const hr_source *source, hr_vocab_storage *storage, hr_vocab *vocab,
-                           hr_error *err) {
-  hr_status status = HR_OK;
-  switch (vocab->kind) {
-    case HR_VOCAB_SPM:
-      vocab->add_bos = vocab->add_space_prefix = true;
-      return read_scores(source, storage, vocab, err);
-    case HR_VOCAB_BPE:
-      status = read_merges(source, storage, vocab, err);
-      return status == HR_OK ? read_pre_tokenizer(source, storage, vocab, err) : status;
-    case HR_VOCAB_WORDPIECE:
-      vocab->add_bos = vocab->add_eos = true;
-      return read_normalizer(source, vocab, err);
-    case HR_VOCAB_UNIGRAM:
-      vocab->add_eos = true;
-      status = read_scores(source, storage, vocab, err);
-      if (status == HR_OK)
-        status = read_flag(source, "tokenizer.ggml.remove_extra_whitespaces", &vocab->merge_spaces,
-                           err);
-      return status == HR_OK ? read_charsmap(source, storage, vocab, err) : status;
-  }
-  return status;
+#define JSON_BYTES ((size_t)1 << 29)
+
+json_t *hr_vocab_load_json(const char *path, hr_error *err) {
+  hr_file_map map;
+  json_error_t fault;
+  if (hr_file_map_open(&map, path, err) != HR_OK) return NULL;
+  json_t *json = NULL;
+  if (map.bytes <= JSON_BYTES)
+    json = json_loadb((const char *)map.data, map.bytes,
+                      JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &fault);
+  if (map.bytes > JSON_BYTES)
+    hr_fail(err, HR_ERROR_FILE, "%s: has %zu bytes, expected at most %zu", path, map.bytes,
+            JSON_BYTES);
+  else if (!json)
+    hr_fail(err, HR_ERROR_FILE, "%s: is no valid JSON: line %d: %s", path, fault.line,
+            HR_QUOTE(fault.text, strlen(fault.text)));
+  else if (!json_is_object(json))
+    hr_fail(err, HR_ERROR_FILE, "%s: is a JSON array, expected an object", path);
+  hr_file_map_close(&map);
+  if (json_is_object(json)) return json;
+  json_decref(json);
+  return NULL;
 }
 
-static hr_status read_all(const hr_source *source, hr_vocab_storage *storage, hr_vocab *vocab,
-                          hr_error *err) {
-  hr_status status = read_tokens(source, storage, vocab, err);
-  if (status == HR_OK) status = read_kinds(source, storage, vocab, err);
-  if (status == HR_OK) status = read_kind(source, storage, vocab, err);
-  if (status == HR_OK) status = read_ids(source, vocab, err);
-  if (status == HR_OK) status = read_flags(source, vocab, err);
-  if (status == HR_OK) status = read_ends(source, storage, vocab, err);
-  return status;
+static hr_status bad(const char *where, const char *what, const char *expected, hr_error *err) {
+  return hr_fail(err, HR_ERROR_FILE, "%s: %s, expected %s", where, what, expected);
 }
 
 static const struct {
-  const char *model;
-  hr_vocab_kind kind;
-} models[] = {
-    {"llama", HR_VOCAB_SPM},
-    {"gpt2", HR_VOCAB_BPE},
-    {"bert", HR_VOCAB_WORDPIECE},
-    {"t5", HR_VOCAB_UNIGRAM},
-};
+  const char *name;
+  unsigned flag;
+} added_flags[] = {{"lstrip", HR_ADDED_LSTRIP},
+                   {"rstrip", HR_ADDED_RSTRIP},
+                   {"single_word", HR_ADDED_SINGLE_WORD},
+                   {"normalized", HR_ADDED_NORMALIZED}};
+
+hr_status hr_vocab_add_token(hr_vocab_storage *s, hr_vocab *vocab, const json_t *token, int64_t id,
+                             hr_error *err) {
+  const json_t *number = json_object_get(token, "id"), *content = json_object_get(token, "content");
+  if (json_is_integer(number)) id = json_integer_value(number);
+  if (!json_is_string(content))
+    return bad(vocab->where, "an added token has no 'content'", "a string", err);
+  hr_piece text = {json_string_value(content), json_string_length(content)};
+  if (id < 0 || (size_t)id >= vocab->count)
+    return hr_fail(err, HR_ERROR_FILE, "%s: added token '%s' has id %lld, expected 0 to %zu",
+                   vocab->where, HR_QUOTE(text.text, text.length), (long long)id, vocab->count - 1);
+  hr_piece *there = &s->tokens[id];
+  if (s->kinds[id] != HR_TOKEN_UNUSED &&
+      (there->length != text.length || memcmp(there->text, text.text, text.length) != 0))
+    return hr_fail(err, HR_ERROR_FILE, "%s: id %lld is both token '%s' and added token '%s'",
+                   vocab->where, (long long)id, HR_QUOTE(there->text, there->length),
+                   HR_QUOTE(text.text, text.length));
+  *there = text;
+  if (s->kinds[id] != HR_TOKEN_UNKNOWN)
+    s->kinds[id] =
+        json_is_true(json_object_get(token, "special")) ? HR_TOKEN_CONTROL : HR_TOKEN_USER;
+  for (size_t i = 0; i < COUNT(added_flags); i++)
+    if (json_is_true(json_object_get(token, added_flags[i].name)))
+      s->added[id] |= (uint8_t)added_flags[i].flag;
+  return HR_OK;
+}
+
+/* --- tokenizer_config.json ------------------------------------------------- */
+
+/* The files that say more of a tokenizer; NULL where there is none. */
+typedef struct settings {
+  json_t *config, *special_map, *generation;
+} settings;
+
+/* "<s>", or {"content": "<s>"}. */
+static hr_piece token_text(const json_t *value) {
+  if (json_is_object(value)) value = json_object_get(value, "content");
+  if (!json_is_string(value)) return (hr_piece){NULL, 0};
+  return (hr_piece){json_string_value(value), json_string_length(value)};
+}
+
+/* *id stays as it is when neither file names a token of the vocabulary. */
+static void read_token(const settings *s, const hr_vocab *vocab, const char *key, int32_t *id) {
+  hr_piece text = token_text(json_object_get(s->config, key));
+  if (!text.text) text = token_text(json_object_get(s->special_map, key));
+  int32_t found = text.text ? hr_vocab_find(vocab, text) : -1;
+  if (found >= 0) *id = found;
+}
+
+/* {"32000": {"content": ...}}: tokens beyond those of SentencePiece's file. */
+static hr_status add_tokens(const settings *s, hr_vocab_storage *storage, hr_vocab *vocab,
+                            hr_error *err) {
+  json_t *list = json_object_get(s->config, "added_tokens_decoder"), *token;
+  const char *key;
+  size_t needed = vocab->count, most = vocab->count + 4 * json_object_size(list) + 65536;
+  json_object_foreach(list, key, token) {
+    char *end;
+    unsigned long long id = strtoull(key, &end, 10);
+    if (*end || end == key || id >= most)
+      return hr_fail(err, HR_ERROR_FILE,
+                     "%s: 'added_tokens_decoder' has the id '%s', expected 0 to %zu", vocab->where,
+                     HR_QUOTE(key, strlen(key)), most - 1);
+    if (id >= needed) needed = (size_t)id + 1;
+  }
+  hr_status status = hr_vocab_extend(storage, vocab, needed, err);
+  json_object_foreach(list, key, token) {
+    hr_piece text = token_text(token);
+    int64_t id = strtoll(key, NULL, 10);
+    if (status != HR_OK) return status;
+    if ((size_t)id < vocab->count && storage->kinds[id] != HR_TOKEN_UNUSED) continue;
+    status = hr_vocab_add_token(storage, vocab, token, id, err);
+    /* The config goes before the tokenizer does. */
+    char *copy =
+        status == HR_OK ? hr_vocab_keep(storage, text.text, text.length, vocab->where, err) : NULL;
+    if (status == HR_OK && !copy) status = HR_ERROR_MEMORY;
+    if (copy) storage->tokens[id].text = copy;
+  }
+  return status;
+}
+
+static bool flag_or(const json_t *config, const char *key, bool otherwise) {
+  const json_t *value = json_object_get(config, key);
+  return json_is_boolean(value) ? json_is_true(value) : otherwise;
+}
+
+/* Where the tokenizer's own file doesn't tell what goes around a text. */
+static void set_around(const settings *s, hr_vocab *vocab, bool sentencepiece) {
+  if (vocab->around.before_count || vocab->around.after_count) {
+    const hr_template *around = &vocab->around;
+    if (vocab->bos < 0 && around->before_count) vocab->bos = around->before[0];
+    if (vocab->eos < 0 && around->after_count) vocab->eos = around->after[around->after_count - 1];
+    return;
+  }
+  hr_vocab_set_template(vocab, flag_or(s->config, "add_bos_token", sentencepiece),
+                        flag_or(s->config, "add_eos_token", false));
+}
+
+static hr_status apply_settings(const settings *s, hr_vocab_storage *storage, hr_vocab *vocab,
+                                bool sentencepiece, hr_error *err) {
+  hr_status status = sentencepiece ? add_tokens(s, storage, vocab, err) : HR_OK;
+  if (status != HR_OK) return status;
+  read_token(s, vocab, "cls_token", &vocab->bos);
+  read_token(s, vocab, "sep_token", &vocab->eos);
+  read_token(s, vocab, "bos_token", &vocab->bos);
+  read_token(s, vocab, "eos_token", &vocab->eos);
+  set_around(s, vocab, sentencepiece);
+  return HR_OK;
+}
+
+/* --- Where texts end, beside safetensors ----------------------------------- */
+
+static void mark_id(const hr_vocab *vocab, unsigned char *mark, int64_t id) {
+  if (id >= 0 && (uint64_t)id < vocab->count) mark[id] = 1;
+}
+
+static void mark_number(const hr_vocab *vocab, unsigned char *mark, const json_t *number) {
+  double id = json_is_number(number) ? json_number_value(number) : -1;
+  if (id >= 0 && id < (double)vocab->count) mark[(size_t)id] = 1;
+}
+
+/* A number or a list of them. */
+static void mark_json(const hr_vocab *vocab, unsigned char *mark, const json_t *ids) {
+  mark_number(vocab, mark, ids);
+  for (size_t i = 0; i < json_array_size(ids); i++)
+    mark_number(vocab, mark, json_array_get(ids, i));
+}
+
+static hr_status mark_config(const hr_source *source, const hr_vocab *vocab, unsigned char *mark,
+                             hr_error *err) {
+  static const char key[] = "eos_token_id";
+  bool found = false;
+  int64_t id = -1;
+  if (!source) return HR_OK;
+  if (!hr_source_is_array(source, key)) {
+    hr_status status = hr_source_i64(source, key, &id, &found, err);
+    if (status == HR_OK && found) mark_id(vocab, mark, id);
+    return status;
+  }
+  int64_t ids[64];
+  size_t count = 0;
+  hr_status status = hr_source_array_length(source, key, &count, &found, err);
+  if (status == HR_OK && count > COUNT(ids))
+    status = bad(hr_source_path(source), "'eos_token_id' has too many elements", "64 at most", err);
+  if (status == HR_OK) status = hr_source_array_i64(source, key, ids, count, err);
+  for (size_t i = 0; i < count && status == HR_OK; i++) mark_id(vocab, mark, ids[i]);
+  return status;
+}
+
+static hr_status read_ends(const hr_source *source, const settings *s, hr_vocab_storage *storage,
+                           const hr_vocab *vocab, hr_error *err) {
+  unsigned char *mark = hr_calloc(vocab->count, 1);
+  if (!mark) return hr_fail_memory(err, "end tokens", vocab->count);
+  mark_id(vocab, mark, vocab->eos);
+  mark_json(vocab, mark, json_object_get(s->generation, "eos_token_id"));
+  hr_status status = mark_config(source, vocab, mark, err);
+  if (status == HR_OK) status = hr_vocab_list_ends(storage, vocab, mark, err);
+  hr_free(mark);
+  return status;
+}
+
+/* --- Files ----------------------------------------------------------------- */
+
+static bool ends_in(const char *text, const char *end) {
+  size_t n = strlen(text), m = strlen(end);
+  return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+static hr_status read_sentencepiece(const char *path, hr_vocab_storage *storage, hr_vocab *vocab,
+                                    hr_error *err) {
+  hr_status status = hr_file_map_open(&storage->map, path, err);
+  if (status == HR_OK) status = hr_source_check_start(&storage->map, path, err);
+  if (status != HR_OK) return status;
+  return hr_vocab_parse_sentencepiece(storage->map.data, storage->map.bytes, path, storage, vocab,
+                                      err);
+}
+
+static hr_status read_tokenizer_json(const char *path, hr_vocab_storage *storage, hr_vocab *vocab,
+                                     hr_error *err) {
+  hr_file_map map;
+  hr_status status = hr_file_map_open(&map, path, err);
+  if (status != HR_OK) return status;
+  status = map.bytes > JSON_BYTES
+               ? hr_fail(err, HR_ERROR_FILE, "%s: has %zu bytes, expected at most %zu", path,
+                         map.bytes, JSON_BYTES)
+               : hr_source_check_start(&map, path, err);
+  if (status == HR_OK) status = hr_vocab_parse_json(map.data, map.bytes, path, storage, vocab, err);
+  hr_file_map_close(&map);
+  return status;
+}
+
+static hr_status read_file(const hr_source *source, const char *path, const settings *s,
+                           hr_vocab_storage *storage, hr_vocab *vocab, hr_error *err) {
+  bool json = ends_in(path, ".json");
+  const char *where = hr_vocab_keep(storage, path, strlen(path), path, err);
+  if (!where) return HR_ERROR_MEMORY;
+  hr_status status = json ? read_tokenizer_json(where, storage, vocab, err)
+                          : read_sentencepiece(where, storage, vocab, err);
+  if (status == HR_OK) status = apply_settings(s, storage, vocab, !json, err);
+  return status == HR_OK ? read_ends(source, s, storage, vocab, err) : status;
+}
+
+hr_status hr_vocab_read_file(const char *path, const char *config, hr_vocab_storage *storage,
+                             hr_vocab *vocab, hr_error *err) {
+  settings s = {0};
+  *storage = (hr_vocab_storage){0};
+  *vocab = (hr_vocab){.where = path, .bos = -1, .eos = -1, .unknown = -1};
+  if (config && !(s.config = hr_vocab_load_json(config, err))) return HR_ERROR_FILE;
+  hr_status status = read_file(NULL, path, &s, storage, vocab, err);
+  json_decref(s.config);
+  return status;
+}
+
+/* What stands before "config.json" in the name of the file of values, with
+ * another name behind it. NULL: memory is out. */
+static char *beside(const char *values, size_t stem, const char *name, hr_error *err) {
+  size_t bytes = stem + strlen(name) + 1;
+  char *path = hr_calloc(bytes, 1);
+  if (!path) {
+    hr_fail_memory(err, values, bytes);
+    return NULL;
+  }
+  memcpy(path, values, stem);
+  memcpy(path + stem, name, bytes - stem);
+  return path;
+}
+
+/* *json stays NULL when there is no such file. */
+static hr_status load_beside(const char *values, size_t stem, const char *name, json_t **json,
+                             hr_error *err) {
+  char *path = beside(values, stem, name, err);
+  if (!path) return HR_ERROR_MEMORY;
+  hr_status status = HR_OK;
+  if (hr_source_file_exists(path) && !(*json = hr_vocab_load_json(path, err)))
+    status = HR_ERROR_FILE;
+  hr_free(path);
+  return status;
+}
+
+static hr_status read_beside(const hr_source *source, const char *values, size_t stem,
+                             const char *path, hr_vocab_storage *storage, hr_vocab *vocab,
+                             hr_error *err) {
+  settings s = {0};
+  hr_status status = load_beside(values, stem, "tokenizer_config.json", &s.config, err);
+  if (status == HR_OK)
+    status = load_beside(values, stem, "special_tokens_map.json", &s.special_map, err);
+  if (status == HR_OK)
+    status = load_beside(values, stem, "generation_config.json", &s.generation, err);
+  if (status == HR_OK) status = read_file(source, path, &s, storage, vocab, err);
+  json_decref(s.config);
+  json_decref(s.special_map);
+  json_decref(s.generation);
+  return status;
+}
+
+static hr_status read_folder(const hr_source *source, hr_vocab_storage *storage, hr_vocab *vocab,
+                             bool *found, hr_error *err) {
+  static const char config[] = "config.json";
+  static const char *const names[] = {"tokenizer.json", "tokenizer.model"};
+  const char *values = source->values_path;
+  if (!values || !ends_in(values, config)) return HR_OK;
+  size_t stem = strlen(values) - strlen(config);
+  hr_status status = HR_OK;
+  for (size_t i = 0; i < COUNT(names) && status == HR_OK && !*found; i++) {
+    char *path = beside(values, stem, names[i], err);
+    if (!path) return HR_ERROR_MEMORY;
+    if (hr_source_file_exists(path)) {
+      status = read_beside(source, values, stem, path, storage, vocab, err);
+      *found = status == HR_OK;
+    }
+    hr_free(path);
+  }
+  return status;
+}
 
 hr_status hr_vocab_read(const hr_source *source, hr_vocab_storage *storage, hr_vocab *vocab,
                         bool *found, hr_error *err) {
-  static const char key[] = "tokenizer.ggml.model";
-  const char *model = NULL;
-  size_t length = 0;
   *storage = (hr_vocab_storage){0};
   *vocab = (hr_vocab){.where = hr_source_path(source), .bos = -1, .eos = -1, .unknown = -1};
   *found = false;
-  if (hr_source_get_kind(source) != HR_SOURCE_GGUF) return HR_OK;
-
-  bool named;
-  hr_status status = hr_source_string(source, key, &model, &length, &named, err);
-  if (status != HR_OK || !named) return status;
-  if (same(model, length, "none") || same(model, length, "no_vocab")) return HR_OK;
-  for (size_t i = 0; i < COUNT(models); i++) {
-    if (!same(model, length, models[i].model)) continue;
-    vocab->kind = models[i].kind;
-    status = read_all(source, storage, vocab, err);
-    *found = status == HR_OK;
-    return status;
-  }
-  storage->unsupported = hr_strndup(model, length);
-  return storage->unsupported ? HR_OK : hr_fail_memory(err, key, length + 1);
+  return hr_source_get_kind(source) == HR_SOURCE_GGUF
+             ? hr_vocab_read_gguf(source, storage, vocab, found, err)
+             : read_folder(source, storage, vocab, found, err);
 }
 
-void hr_vocab_storage_finish(hr_vocab_storage *storage) {
-  hr_free(storage->tokens);
-  hr_free(storage->scores);
-  hr_free(storage->kinds);
-  hr_free(storage->merges);
-  hr_free(storage->pre_tokenizer);
-  hr_free(storage->charsmap);
-  hr_free(storage->ends);
-  hr_free(storage->unsupported);
-  *storage = (hr_vocab_storage){0};
+static void free_steps(hr_step_array *array) {
+  hr_free(array->step);
+  *array = (hr_step_array){0};
+}
+
+void hr_vocab_storage_trim(hr_vocab_storage *s) {
+  hr_vocab_storage left = {
+      .ends = s->ends, .end_count = s->end_count, .unsupported = s->unsupported};
+  hr_free(s->tokens);
+  hr_free(s->scores);
+  hr_free(s->kinds);
+  hr_free(s->added);
+  hr_free(s->merges);
+  free_steps(&s->normalizer);
+  free_steps(&s->pre_tokenizer);
+  free_steps(&s->decoder);
+  json_decref(s->json);
+  hr_file_map_close(&s->map);
+  for (size_t i = 0; i < s->kept_count; i++) hr_free(s->kept[i]);
+  hr_free(s->kept);
+  *s = left;
+}
+
+void hr_vocab_storage_finish(hr_vocab_storage *s) {
+  hr_vocab_storage_trim(s);
+  hr_free(s->ends);
+  hr_free(s->unsupported);
+  *s = (hr_vocab_storage){0};
 }
