@@ -2,9 +2,12 @@
  * Tokenizers from files of their own: tokenizer.json and SentencePiece's .model. */
 #include <criterion/criterion.h>
 #include <jansson.h>
+#include <limits.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -135,4 +138,431 @@ Test(real, cases_of_every_kind) {
   }
   cr_expect_eq(checked, 17);
   json_decref(root);
+}
+
+static void check_expected(const char *models, const char *expected, size_t kinds) {
+  char path[1024];
+  json_error_t fault;
+  json_t *root = json_load_file(expected, JSON_ALLOW_NUL, &fault), *cases;
+  cr_assert(root, "%s: %s", expected, fault.text);
+  cr_assert_eq(json_object_size(root), kinds);
+  const char *name;
+  json_object_foreach(root, name, cases) {
+    snprintf(path, sizeof path, "%s/%s.model", models, name);
+    hr_tokenizer *t = open_file(path, NULL);
+    cr_assert_gt(json_array_size(cases), 10);
+    for (size_t i = 0; i < json_array_size(cases); i++) {
+      const json_t *one = json_array_get(cases, i), *text = json_object_get(one, "text");
+      const json_t *decoded = json_object_get(one, "decoded");
+      int32_t ids[512];
+      size_t count = read_ids(json_object_get(one, "ids"), ids, COUNT(ids));
+      expect_ids(t, name, json_string_value(text), json_string_length(text), PLAIN, ids, count);
+      expect_text(t, name, ids, count, json_string_value(decoded), json_string_length(decoded));
+    }
+    hr_tokenizer_free(t);
+  }
+  json_decref(root);
+}
+
+/* Ids and texts from SentencePiece itself: make_sentencepiece.py. */
+Test(sentencepiece, cases) {
+  check_expected(HEADROW_SOURCE_ROOT "/tests/fixtures",
+                 HEADROW_SOURCE_ROOT "/tests/fixtures/spm_expected.json", 3);
+}
+
+/* --- tokenizer.json, worked out by hand ------------------------------------------- */
+
+/* With ' for ". */
+static char *quoted(const char *text) {
+  char *copy = strdup(text);
+  for (char *c = copy; *c; c++)
+    if (*c == '\'') *c = '"';
+  return copy;
+}
+
+static hr_tokenizer *from_json(const char *text) {
+  hr_vocab_storage storage = {0};
+  hr_vocab vocab = {.bos = -1, .eos = -1, .unknown = -1};
+  hr_error err = {0};
+  char *json = quoted(text);
+  cr_assert_eq(hr_vocab_parse_json(json, strlen(json), "t.json", &storage, &vocab, &err), HR_OK,
+               "%s", err.message);
+  free(json);
+  return create(&storage, &vocab);
+}
+
+static void expect_decoded(const hr_tokenizer *t, const int32_t *ids, size_t count,
+                           const char *text) {
+  expect_text(t, "decoded", ids, count, text, strlen(text));
+}
+#define DECODES(t, text, ...) \
+  expect_decoded((t), (const int32_t[]){__VA_ARGS__}, COUNT(((int32_t[]){__VA_ARGS__})), (text))
+
+static const char bytes_json[] =
+    "{'added_tokens':[{'id':8,'content':'<e>','special':true,'lstrip':true,'rstrip':true},"
+    " {'id':9,'content':'cab','special':false,'single_word':true}],"
+    "'pre_tokenizer':{'type':'ByteLevel','add_prefix_space':false,'use_regex':true},"
+    "'decoder':{'type':'ByteLevel'},"
+    "'post_processor':{'type':'Sequence','processors':[{'type':'ByteLevel'},"
+    " {'type':'TemplateProcessing','single':[{'SpecialToken':{'id':'<e>','type_id':0}},"
+    "  {'Sequence':{'id':'A','type_id':0}},{'SpecialToken':{'id':'<e>','type_id':0}}],"
+    "  'special_tokens':{'<e>':{'id':'<e>','ids':[8],'tokens':['<e>']}}}]},"
+    "'model':{'type':'BPE','vocab':{'a':0,'b':1,'c':2,'\\u0120':3,'ab':4,'\\u0120a':5,"
+    " '\\u0120ab':6,'\\u00c3':10,'\\u00a9':11},"
+    " 'merges':['a b',['\\u0120','a'],'\\u0120 ab']}}"; /* the id 7 is nobody's */
+
+Test(json, bytes) {
+  hr_tokenizer *t = from_json(bytes_json);
+  EXPECT(t, "ab ab", PLAIN, 4, 6);
+  EXPECT(t, "a a", PLAIN, 0, 5);
+  EXPECT(t, "\xc3\xa9", PLAIN, 10, 11);
+  EXPECT(t, "ab \t<e>\n c", PARSE, 4, 8, 2); /* it takes in the space on both sides */
+  EXPECT(t, "<e><e>", PARSE, 8, 8);
+  EXPECT(t, "cab", PLAIN, 9);
+  EXPECT(t, "cab c", PLAIN, 9, 3, 2);
+  EXPECT(t, "cabc", PLAIN, 2, 4, 2); /* no word of its own */
+  EXPECT(t, "acab", PLAIN, 0, 2, 4);
+  EXPECT(t, "a", SPECIAL, 8, 0, 8);
+  EXPECT(t, "<e>a", SPECIAL | PARSE, 8, 0, 8); /* never twice */
+  DECODES(t, "ab ab\xc3\xa9", 8, 4, 6, 10, 11);
+  hr_tokenizer_free(t);
+}
+
+/* Characters, as in Llama's. */
+static const char characters_json[] =
+    "{'added_tokens':[{'id':1,'content':'<s>','special':true}],"
+    "'normalizer':{'type':'Sequence','normalizers':[{'type':'Prepend','prepend':'\\u2581'},"
+    " {'type':'Replace','pattern':{'String':' '},'content':'\\u2581'}]},"
+    "'pre_tokenizer':null,'post_processor':null,"
+    "'decoder':{'type':'Sequence','decoders':[{'type':'Replace','pattern':{'String':'\\u2581'},"
+    " 'content':' '},{'type':'ByteFallback'},{'type':'Fuse'},"
+    " {'type':'Strip','content':' ','start':1,'stop':0}]},"
+    "'model':{'type':'BPE','unk_token':'<unk>','fuse_unk':true,'byte_fallback':true,"
+    " 'vocab':{'<unk>':0,'<s>':1,'\\u2581':2,'a':3,'b':4,'\\u2581a':5,'ab':6,'<0x7A>':7},"
+    " 'merges':['\\u2581 a','a b']}}";
+
+Test(json, characters) {
+  hr_tokenizer *t = from_json(characters_json);
+  EXPECT(t, "ab", PLAIN, 5, 4); /* the first merge first */
+  EXPECT(t, "b ab", PLAIN, 2, 4, 5, 4);
+  EXPECT(t, "bab", PLAIN, 2, 4, 6);
+  EXPECT(t, "z", PLAIN, 2, 7);
+  EXPECT(t, "\xc3\xa9\xc3\xa9", PLAIN, 2, 0); /* one for a run */
+  EXPECT(t, "a<s>a", PARSE, 5, 1, 5);
+  DECODES(t, "ab z", 1, 5, 4, 2, 7);
+  hr_tokenizer_free(t);
+}
+
+static const char unigram_json[] =
+    "{'normalizer':{'type':'NFKC'},"
+    "'pre_tokenizer':{'type':'Metaspace','replacement':'\\u2581','prepend_scheme':'always'},"
+    "'decoder':{'type':'Metaspace','replacement':'\\u2581','prepend_scheme':'always'},"
+    "'model':{'type':'Unigram','unk_id':0,'vocab':[['<unk>',0],['\\u2581',-2],['a',-3],['b',-3],"
+    " ['\\u2581a',-4],['ab',-4]]}}";
+
+Test(json, unigram) {
+  hr_tokenizer *t = from_json(unigram_json);
+  EXPECT(t, "ab a", PLAIN, 1, 5, 4);   /* -2 -4 against -4 -3; -4 against -2 -3 */
+  EXPECT(t, " a", PLAIN, 4);           /* it starts with a space already */
+  EXPECT(t, "\xef\xbd\x81", PLAIN, 4); /* a wide a */
+  EXPECT(t, "xyb", PLAIN, 1, 0, 3);
+  DECODES(t, "ab a", 1, 5, 4);
+  hr_tokenizer_free(t);
+}
+
+static const char wordpiece_json[] =
+    "{'added_tokens':[{'id':0,'content':'[UNK]','special':true}],"
+    "'normalizer':{'type':'BertNormalizer','clean_text':true,'handle_chinese_chars':true,"
+    " 'strip_accents':null,'lowercase':true},'pre_tokenizer':{'type':'BertPreTokenizer'},"
+    "'post_processor':{'type':'BertProcessing','sep':['[SEP]',2],'cls':['[CLS]',1]},"
+    "'decoder':{'type':'WordPiece','prefix':'##','cleanup':true},"
+    "'model':{'type':'WordPiece','unk_token':'[UNK]','continuing_subword_prefix':'##',"
+    " 'max_input_chars_per_word':6,'vocab':{'[UNK]':0,'[CLS]':1,'[SEP]':2,'un':3,'##able':4,"
+    " ',':5,'##un':6}}}";
+
+Test(json, wordpiece) {
+  hr_tokenizer *t = from_json(wordpiece_json);
+  EXPECT(t, "Unable, \xc3\x9cN", SPECIAL, 1, 3, 4, 5, 3, 2);
+  EXPECT(t, "ununun", PLAIN, 3, 6, 6);
+  EXPECT(t, "unununun un", PLAIN, 0, 3); /* more than 6 characters */
+  EXPECT(t, "able", PLAIN, 0);
+  DECODES(t, "unable, un", 3, 4, 5, 3);
+  hr_tokenizer_free(t);
+}
+
+/* --- Refusals ---------------------------------------------------------------------- */
+
+static void expect_refused(const char *text, size_t bytes, const char *part) {
+  hr_vocab_storage storage = {0};
+  hr_vocab vocab = {.bos = -1, .eos = -1, .unknown = -1};
+  hr_error err = {0};
+  hr_tokenizer *t = NULL;
+  if (hr_vocab_parse_json(text, bytes, "t.json", &storage, &vocab, &err) == HR_OK)
+    t = hr_tokenizer_create(&vocab, &err);
+  cr_expect_null(t, "\"%s\" was taken", text);
+  cr_expect_eq(err.status, HR_ERROR_FILE);
+  cr_expect(strstr(err.message, part) && strstr(err.message, "t.json"), "\"%s\" lacks \"%s\"",
+            err.message, part);
+  hr_tokenizer_free(t);
+  hr_vocab_storage_finish(&storage);
+}
+
+#define MODEL "'model':{'type':'BPE','vocab':{'a':0,'b':1,'ab':2},'merges':['a b']}"
+
+Test(json, refusals) {
+  static const struct {
+    const char *text, *part;
+  } cases[] = {
+      {"", "no valid JSON"},
+      {"[]", "expected an object"},
+      {"{}", "'model' is missing"},
+      {"{'a':1,'a':2}", "duplicate"},
+      {"{'model':{'type':'WordLevel','vocab':{}}}", "model 'WordLevel'"},
+      {"{'model':{'type':'BPE','vocab':[],'merges':[]}}", "'vocab' is an array"},
+      {"{'model':{'type':'BPE','vocab':{},'merges':[]}}", "no tokens"},
+      {"{'model':{'type':'BPE','vocab':{'a':0,'b':0},'merges':[]}}", "both have id 0"},
+      {"{'model':{'type':'BPE','vocab':{'a':-1},'merges':[]}}", "'a' has id -1"},
+      {"{'model':{'type':'BPE','vocab':{'a':4294967295},'merges':[]}}", "id 4294967295"},
+      {"{'model':{'type':'BPE','vocab':{'a':'0'},'merges':[]}}", "expected an integer"},
+      {"{'model':{'type':'BPE','vocab':{'a':0},'merges':['a']}}", "merge 0 is a"},
+      {"{'model':{'type':'BPE','vocab':{'a':0},'merges':['a x']}}", "outside the vocabulary"},
+      {"{'model':{'type':'BPE','vocab':{'a':0},'merges':[7]}}", "merge 0 is an integer"},
+      {"{'model':{'type':'BPE','vocab':{'a':0}}}", "'merges' is missing"},
+      {"{'model':{'type':'BPE','vocab':{'a':0},'merges':[],'unk_token':'u'}}", "token 'u'"},
+      {"{'model':{'type':'BPE','vocab':{'a':0},'merges':[],'dropout':0.1}}", "'dropout'"},
+      {"{'model':{'type':'BPE','vocab':{'a':0},'merges':[],'end_of_word_suffix':'</w>'}}",
+       "'end_of_word_suffix'"},
+      {"{'model':{'type':'Unigram','unk_id':3,'vocab':[['a',0]]}}", "'unk_id' is 3"},
+      {"{'model':{'type':'Unigram','vocab':[['a']]}}", "token 0 is no string with a score"},
+      {"{'added_tokens':[{'id':1,'content':'x'}]," MODEL "}", "both token 'b' and added token 'x'"},
+      {"{'added_tokens':[{'id':1,'content':'a'}]," MODEL "}", "the vocabulary gives it 0"},
+      {"{'added_tokens':[{'id':99999999,'content':'x'}]," MODEL "}", "id 99999999"},
+      {"{'added_tokens':[{'content':'x'}]," MODEL "}", "id of an added token"},
+      {"{'normalizer':{'type':'Rot13'}," MODEL "}", "normalizer 'Rot13'"},
+      {"{'normalizer':7," MODEL "}", "expected an object with a 'type'"},
+      {"{'normalizer':{'type':'Precompiled','precompiled_charsmap':'*'}," MODEL "}", "base64"},
+      {"{'normalizer':{'type':'Precompiled','precompiled_charsmap':'AAAA'}," MODEL "}",
+       "normalizes text"},
+      {"{'pre_tokenizer':{'type':'UnicodeScripts'}," MODEL "}", "'UnicodeScripts'"},
+      {"{'pre_tokenizer':{'type':'Split','pattern':{'Regex':'('},'behavior':'Isolated'}," MODEL "}",
+       "can't be compiled"},
+      {"{'pre_tokenizer':{'type':'Split','pattern':{'Regex':'[a&&b]'},'behavior':'Isolated'}," MODEL
+       "}",
+       "'&&'"},
+      {"{'pre_tokenizer':{'type':'Split','pattern':{'Regex':'a'},'behavior':'Eaten'}," MODEL "}",
+       "behavior 'Eaten'"},
+      {"{'pre_tokenizer':{'type':'Metaspace','replacement':'_'}," MODEL "}", "U+2581"},
+      {"{'decoder':{'type':'CTC'}," MODEL "}", "decoder 'CTC'"},
+      {"{'decoder':{'type':'Strip','content':' ','start':2,'stop':0}," MODEL "}", "'Strip'"},
+      {"{'post_processor':{'type':'Magic'}," MODEL "}", "post-processor 'Magic'"},
+      {"{'post_processor':{'type':'BertProcessing','sep':['x',3],'cls':['a',0]}," MODEL "}",
+       "id 3 around a text"},
+      {"{'post_processor':{'type':'TemplateProcessing','single':[]}," MODEL "}", "Sequence A"},
+  };
+  for (size_t i = 0; i < COUNT(cases); i++) {
+    char *text = quoted(cases[i].text);
+    expect_refused(text, strlen(text), cases[i].part);
+    free(text);
+  }
+}
+
+Test(json, deep_and_cut_files) {
+  enum { DEPTH = 100000 };
+  char *deep = malloc(DEPTH);
+  memset(deep, '[', DEPTH);
+  expect_refused(deep, DEPTH, "no valid JSON");
+  free(deep);
+  char nested[1024] = "{'normalizer':";
+  for (size_t i = 0; i < 20; i++) strcat(nested, "{'type':'Sequence','normalizers':[");
+  for (size_t i = 0; i < 20; i++) strcat(nested, "]}");
+  strcat(nested, "," MODEL "}");
+  char *text = quoted(nested);
+  expect_refused(text, strlen(text), "nested more than 8 deep");
+  free(text);
+  char *whole = quoted(bytes_json);
+  for (size_t n = 0; n < strlen(whole); n++) expect_refused(whole, n, "no valid JSON");
+  free(whole);
+}
+
+static char *read_all(const char *path, size_t *length) {
+  FILE *file = fopen(path, "rb");
+  cr_assert(file, "%s", path);
+  char *bytes = malloc(1 << 20);
+  *length = fread(bytes, 1, 1 << 20, file);
+  fclose(file);
+  return bytes;
+}
+
+/* Whatever is cut off or changed: a sentence, or a tokenizer that works. */
+Test(sentencepiece, cut_and_changed_files) {
+  size_t length;
+  char *file = read_all(HEADROW_SOURCE_ROOT "/tests/fixtures/spm_unigram.model", &length);
+  srand(3);
+  for (size_t round = 0; round < 3 * length; round++) {
+    hr_vocab_storage storage = {0};
+    hr_vocab vocab = {.bos = -1, .eos = -1, .unknown = -1};
+    hr_error err = {0};
+    char *copy = malloc(length);
+    size_t n = round < length ? round : length;
+    memcpy(copy, file, length);
+    if (round >= length) copy[(size_t)rand() % length] = (char)rand();
+    hr_status status = hr_vocab_parse_sentencepiece(copy, n, "t.model", &storage, &vocab, &err);
+    hr_tokenizer *t = status == HR_OK ? hr_tokenizer_create(&vocab, &err) : NULL;
+    if (!t) cr_expect(strstr(err.message, "t.model"), "%s", err.message);
+    int32_t *ids = NULL;
+    size_t count;
+    if (t) hr_tokenizer_encode(t, "The cat <sep>\xff", 14, PLAIN, &ids, &count, &err);
+    hr_free(ids);
+    hr_tokenizer_free(t);
+    hr_vocab_storage_finish(&storage);
+    free(copy);
+  }
+  free(file);
+}
+
+/* --- Folders ------------------------------------------------------------------------ */
+
+static void write_file(const char *folder, const char *name, const char *text, size_t length) {
+  char path[1024];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  FILE *file = fopen(path, "wb");
+  cr_assert(file && fwrite(text, 1, length, file) == length && fclose(file) == 0);
+}
+
+static void write_json(const char *folder, const char *name, const char *text) {
+  char *json = quoted(text);
+  write_file(folder, name, json, strlen(json));
+  free(json);
+}
+
+static void remove_file(const char *folder, const char *name) {
+  char path[1024];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  remove(path);
+}
+
+Test(folder, tokenizes_with_its_own) {
+  static const char *const files[] = {"model.safetensors",      "config.json",
+                                      "tokenizer.json",         "tokenizer_config.json",
+                                      "generation_config.json", "tokenizer.model"};
+  char folder[] = "/tmp/headrow-vocab-XXXXXX";
+  cr_assert(mkdtemp(folder));
+  /* the length of the header, 64, the header, and one number */
+  char tensor[8 + 64 + 4 + 1] = {64};
+  snprintf(tensor + 8, 65, "%-64s",
+           "{\"t\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}");
+  write_file(folder, "model.safetensors", tensor, 8 + 64 + 4);
+  write_json(folder, "config.json", "{'eos_token_id':[3,4294967295]}");
+  hr_error err = {0};
+  hr_vocab_storage storage;
+  hr_vocab vocab;
+  bool found = true;
+  hr_source *source = hr_source_open(folder, &err);
+  cr_assert(source, "%s", err.message);
+  cr_assert_eq(hr_vocab_read(source, &storage, &vocab, &found, &err), HR_OK, "%s", err.message);
+  cr_expect_not(found);
+  hr_vocab_storage_finish(&storage);
+
+  size_t length; /* only SentencePiece's file */
+  char *model = read_all(HEADROW_SOURCE_ROOT "/tests/fixtures/spm_bpe.model", &length);
+  write_file(folder, "tokenizer.model", model, length);
+  free(model);
+  cr_assert_eq(hr_vocab_read(source, &storage, &vocab, &found, &err), HR_OK, "%s", err.message);
+  cr_expect(found && vocab.kind == HR_VOCAB_SPM && vocab.bos == 1 && vocab.eos == 2);
+  cr_expect(vocab.around.before_count == 1 && vocab.around.before[0] == 1);
+  cr_expect(hr_vocab_is_end(&storage, 2) && hr_vocab_is_end(&storage, 3));
+  hr_vocab_storage_finish(&storage);
+
+  write_json(folder, "tokenizer.json", characters_json); /* goes before the other */
+  write_json(folder, "tokenizer_config.json",
+             "{'add_bos_token':true,'bos_token':{'content':'<s>'},'eos_token':'<s>',"
+             "'model_max_length':1000000000000000019884624838656}");
+  write_json(folder, "generation_config.json", "{'eos_token_id':[6,-1,1e30]}");
+  cr_assert_eq(hr_vocab_read(source, &storage, &vocab, &found, &err), HR_OK, "%s", err.message);
+  cr_expect(found && vocab.kind == HR_VOCAB_BPE && vocab.count == 8 && vocab.bos == 1);
+  static const int32_t ends[] = {1, 3, 6};
+  cr_expect(storage.end_count == 3 && memcmp(storage.ends, ends, sizeof ends) == 0);
+  hr_tokenizer *t = hr_tokenizer_create(&vocab, &err);
+  cr_assert(t);
+  hr_vocab_storage_trim(&storage); /* the tokenizer needs nothing of it */
+  EXPECT(t, "ab", SPECIAL, 1, 5, 4);
+  hr_tokenizer_free(t);
+  cr_expect(hr_vocab_is_end(&storage, 6));
+  hr_vocab_storage_finish(&storage);
+
+  write_json(folder, "tokenizer.json", "{'model':{'type':'Odd'}}");
+  cr_expect_eq(hr_vocab_read(source, &storage, &vocab, &found, &err), HR_ERROR_FILE);
+  cr_expect(!found && strstr(err.message, "'Odd'") && strstr(err.message, "tokenizer.json"), "%s",
+            err.message);
+  hr_vocab_storage_finish(&storage);
+  hr_source_close(source);
+  for (size_t i = 0; i < COUNT(files); i++) remove_file(folder, files[i]);
+  rmdir(folder);
+}
+
+/* --- Time ------------------------------------------------------------------------------- */
+
+static double seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* CPU time to encode `bytes` of a unit again and again: the better of two. */
+static double time_of(const hr_tokenizer *t, const char *unit, size_t bytes) {
+  char *text = malloc(bytes);
+  size_t length = strlen(unit);
+  double best = 1e9;
+  for (size_t i = 0; i < bytes; i++) text[i] = unit[i % length];
+  for (size_t round = 0; round < 2; round++) {
+    int32_t *ids;
+    size_t count;
+    hr_error err = {0};
+    double before = seconds();
+    cr_assert_eq(hr_tokenizer_encode(t, text, bytes, PARSE, &ids, &count, &err), HR_OK, "%s",
+                 err.message);
+    double taken = seconds() - before;
+    if (taken < best) best = taken;
+    hr_free(ids);
+  }
+  free(text);
+  return best;
+}
+
+static void expect_linear(hr_tokenizer *t, const char *what) {
+  static const char *const units[] = {
+      "a", " ", "ab ", "b\n", "\xcc\x81\xcc\x96", "<s>", " \xe3\x80\x80"};
+  enum { MEGABYTE = 1 << 20 };
+  for (size_t i = 0; i < COUNT(units); i++) {
+    double whole = time_of(t, units[i], MEGABYTE), quarter = time_of(t, units[i], MEGABYTE / 4);
+    /* so that a clock's tick or a cache's size is no quadratic step */
+    cr_expect_lt(whole, 6 * quarter + 0.01, "%s, unit %zu: %.3f s for 1/4 MB, %.3f s for 1 MB",
+                 what, i, quarter, whole);
+    cr_expect_lt(whole, 3.0, "%s, unit %zu: %.3f s", what, i, whole);
+  }
+  hr_tokenizer_free(t);
+}
+
+Test(time, grows_with_the_text) {
+  /* The heap keeps what it has: fresh pages cost more than anything measured here. */
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, INT_MAX);
+  mallopt(M_TOP_PAD, 256 << 20);
+  /* every byte has a token, or there is an unknown one */
+  static const char all_steps[] =
+      "{'normalizer':{'type':'Sequence','normalizers':[{'type':'NFC'},{'type':'NFKD'},"
+      " {'type':'Lowercase'},{'type':'Replace','pattern':{'Regex':' {2,}'},'content':' '}]},"
+      "'pre_tokenizer':{'type':'Sequence','pretokenizers':["
+      " {'type':'Split','pattern':{'Regex':'\\\\s+$'},'behavior':'Isolated'},"
+      " {'type':'Split','pattern':{'Regex':'\\\\p{L}+|\\\\s+(?!\\\\S)|\\\\s+'},"
+      "  'behavior':'Isolated'},{'type':'Digits'},{'type':'Punctuation'},{'type':'Metaspace',"
+      "  'replacement':'\\u2581'}]},"
+      "'model':{'type':'Unigram','unk_id':0,'vocab':[['u',0],['a',-1],['b',-1],['ab',-1]]}}";
+  expect_linear(from_json(characters_json), "characters");
+  expect_linear(from_json(unigram_json), "unigram");
+  expect_linear(from_json(wordpiece_json), "wordpiece");
+  expect_linear(from_json(all_steps), "all steps");
+  expect_linear(open_file(HEADROW_SOURCE_ROOT "/tests/fixtures/spm_bpe.model", NULL), "spm bpe");
+  expect_linear(open_file(HEADROW_SOURCE_ROOT "/tests/fixtures/spm_unigram.model", NULL),
+                "spm unigram");
 }

@@ -248,7 +248,7 @@ static hr_status describe(const reader *r, const spec *s, hr_vocab_storage *stor
   vocab->kind = s->type == TYPE_BPE ? HR_VOCAB_SPM : HR_VOCAB_UNIGRAM;
   vocab->bos = id_or_none(vocab, s->bos);
   vocab->eos = id_or_none(vocab, s->eos);
-  vocab->strip_first_space = s->prefix || s->merge;
+  vocab->strip_first_space = (s->prefix || s->merge) && !s->suffix;
   vocab->fuse_unknown = vocab->single_precision = vocab->inline_user_tokens = true;
   vocab->unknown_text = s->unknown_text;
   hr_status status = find_unknown(r, storage, vocab);
