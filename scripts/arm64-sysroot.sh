@@ -12,7 +12,7 @@
 # Status: 0 done, 2 usage, 3 this machine lacks a tool or the packages can't be had.
 set -eu
 
-packages="libc6-dev libgcc-s1 libgomp1 libhwloc-dev libjansson-dev libpcre2-dev libutf8proc-dev"
+packages="libc6-dev libedit-dev libgcc-s1 libgomp1 libhwloc-dev libjansson-dev libpcre2-dev libutf8proc-dev"
 
 fail() {
   echo "headrow: arm64-sysroot: $*" >&2

@@ -5,7 +5,7 @@
 # Usage: sh scripts/setup.sh [tests]
 set -eu
 
-build="gcc meson ninja-build pkg-config libc6-dev libhwloc-dev libjansson-dev libpcre2-dev libutf8proc-dev"
+build="gcc meson ninja-build pkg-config libc6-dev libedit-dev libhwloc-dev libjansson-dev libpcre2-dev libutf8proc-dev"
 tests="libcriterion-dev g++ binutils"
 
 # A package's proof of being there: a command, or a module that pkg-config knows.
@@ -21,6 +21,7 @@ have() {
     libhwloc-dev) pkg-config --exists hwloc ;;
     libjansson-dev) pkg-config --exists jansson ;;
     libpcre2-dev) pkg-config --exists libpcre2-8 ;;
+    libedit-dev) pkg-config --exists libedit ;;
     libutf8proc-dev) pkg-config --exists libutf8proc ;;
     libcriterion-dev) pkg-config --exists criterion ;;
     *) return 1 ;;

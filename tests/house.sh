@@ -43,7 +43,7 @@ for folder in src/base kernels quant src/sched src/block src/text src/template s
 done
 
 # Commands of the public API keep to the public header.
-for command in run tokenize logits; do
+for command in run chat tokenize logits; do
   file=$root/src/cli/$command.c
   [ -f "$file" ] || continue
   check "src/cli/$command.c looks inside" "$(grep -nE '^#include "(base|kernels|quant|sched|block|text|template|model|engine)/' "$file")"

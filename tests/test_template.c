@@ -31,7 +31,7 @@ static rendering render_with(const char *source, size_t length, hr_template_inpu
     input.word_count = 2;
   }
   input.now = &now;
-  hr_template *t = hr_template_parse(source, length, "test", &r.err);
+  hr_chat_template *t = hr_template_parse(source, length, "test", &r.err);
   r.status = t ? hr_template_render(t, &input, &r.out, &r.err) : r.err.status;
   hr_template_free(t);
   return r;
@@ -272,8 +272,8 @@ Test(template, any_bytes_go_through) {
   cr_expect_arr_eq(r.out.text, bytes, sizeof bytes);
   cr_expect_str_eq(r.out.text + sizeof bytes, "256");
   hr_template_output_finish(&r.out);
-  static const char *const filters[] = {"upper",  "lower",         "title",  "trim",
-                                        "tojson", "string | list", "indent", "reverse", "escape", "wordcount"};
+  static const char *const filters[] = {"upper",  "lower",  "title",   "trim",   "string | list",
+                                        "tojson", "indent", "reverse", "escape", "wordcount"};
   for (size_t i = 0; i < sizeof filters / sizeof *filters; i++) {
     char source[80];
     snprintf(source, sizeof source, "{{ messages[0].content | %s }}", filters[i]);

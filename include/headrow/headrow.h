@@ -28,6 +28,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -194,11 +195,66 @@ HR_API void hr_decoder_continue(hr_decoder *decoder);
 
 /* --- Conversations -------------------------------------------------------- */
 
+/* Turns a conversation into the prompt that a model was trained on, by a chat
+ * template: the model's own, a known one, or one given as text. Templates are
+ * Jinja, as far as chat templates use it (docs/chat.md). A chat is used by one
+ * thread at a time. */
+typedef struct hr_chat hr_chat;
+
 typedef struct hr_chat_message {
   const char *role;    /* "system", "user", "assistant", ...: trusted, it becomes part of markers */
   const char *content; /* any bytes; not trusted: no marker in it becomes a control token */
   size_t length;       /* bytes of content */
 } hr_chat_message;
+
+/* template_name is one of the names below; NULL: the model's own template, its
+ * default where it has several. The model must outlive the chat. NULL with
+ * HR_ERROR_FILE when the model has no template, the name is not known, or the
+ * template can't be read; the message lists the names. */
+HR_API hr_chat *hr_chat_create(const hr_model *model, const char *template_name, hr_error *err);
+/* From the text of a template, which is copied. name stands for it in messages. */
+HR_API hr_chat *hr_chat_create_from_text(const hr_model *model, const char *text, size_t length,
+                                         const char *name, hr_error *err);
+/* NULL is allowed. */
+HR_API void hr_chat_free(hr_chat *chat);
+
+/* Names for hr_chat_create: first those in the model's file ("default",
+ * "tool_use", ...), then "chatml", "llama3" and others that every model can be
+ * given. NULL past the end. The strings live as long as the model. */
+HR_API const char *hr_chat_template_name(const hr_model *model, size_t index);
+/* What a model is to write at the end of its answer under a template of
+ * hr_chat_create ("<|im_end|>"); NULL where that is its end token or not known. */
+HR_API const char *hr_chat_turn_end(const hr_chat *chat);
+
+typedef struct hr_chat_options {
+  size_t size;                /* sizeof(hr_chat_options) */
+  bool no_generation_prompt;  /* true: without the start of the answer to come */
+  const char *variables;      /* more variables of the template, a JSON object as text; may be
+                               * NULL. `messages` among them is used when no messages are given. */
+  const struct tm *now;       /* for templates that state the date; NULL: those fail */
+} hr_chat_options;
+
+HR_API void hr_chat_options_fill(hr_chat_options *options, size_t size);
+static inline void hr_chat_options_init(hr_chat_options *options) {
+  hr_chat_options_fill(options, sizeof *options);
+}
+
+/* A prompt, valid until the next call on the same chat. */
+typedef struct hr_chat_prompt {
+  const char *text;
+  size_t length;
+  const int32_t *ids; /* NULL when the model has no tokenizer */
+  size_t count;
+} hr_chat_prompt;
+
+/* Renders the messages and makes ids of the result: the template's own markers
+ * are control tokens, there is one BOS where the model wants one, and no EOS at
+ * the end. options may be NULL. HR_ERROR_USAGE when the template refuses the
+ * conversation (roles that don't alternate, no system role, ...), HR_ERROR_FILE
+ * with line and construct when it can't be run. */
+HR_API hr_status hr_chat_render(hr_chat *chat, const hr_chat_message *messages, size_t count,
+                                const hr_chat_options *options, hr_chat_prompt *prompt,
+                                hr_error *err);
 
 /* --- Sessions ------------------------------------------------------------- */
 

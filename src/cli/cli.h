@@ -59,6 +59,7 @@ int cli_tokenize(const hr_model *model, const char *text, size_t length, unsigne
 
 /* The commands. */
 extern const cli_command cli_run_command;
+extern const cli_command cli_chat_command;
 extern const cli_command cli_tokenize_command;
 extern const cli_command cli_detokenize_command;
 extern const cli_command cli_logits_command;

@@ -49,6 +49,11 @@ void cli_catch_lost_file(const char *path) {
   sigaction(SIGBUS, &action, NULL);
 }
 
+void cli_interrupt_done(void) {
+  interrupted = 0;
+  cli_catch_interrupt();
+}
+
 double cli_now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);

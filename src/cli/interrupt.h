@@ -9,6 +9,8 @@
 /* From now on the first SIGINT only sets a flag; the second one kills. */
 void cli_catch_interrupt(void);
 bool cli_interrupted(void);
+/* Forgets an interrupt that has been dealt with; the next one sets the flag again. */
+void cli_interrupt_done(void);
 
 /* From now on a mapped file that another program makes shorter, or a disk that
  * can't be read, ends the program with a sentence and HR_ERROR_FILE in place of

@@ -9,6 +9,7 @@
 
 static const cli_command *const commands[] = {
     &cli_run_command,
+    &cli_chat_command,
     &cli_tokenize_command,
     &cli_detokenize_command,
     &cli_logits_command,

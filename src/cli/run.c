@@ -1,25 +1,22 @@
 /* SPDX-License-Identifier: MIT
  * headrow run: generates text after a prompt. */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "cli.h"
 #include "interrupt.h"
 #include "output.h"
+#include "sampling.h"
 #include "stops.h"
 
 typedef struct settings {
   cli_common common;
   const char *prompt, *file;
   cli_count limit;
-  cli_real temperature, top_p, min_p, repeat_penalty;
-  cli_count top_k, seed;
-  cli_texts stops;
+  cli_sampling sampling;
   bool echo, ignore_eos, no_stream, parse_special, digest, json;
 } settings;
 
@@ -33,19 +30,7 @@ static const cli_option options[] = {
      CLI_TEXT, AT(file)},
     {"predict", 'n', "N", "at most N tokens (default: until the end token or the context's end)",
      CLI_COUNT, AT(limit), .least = 0, .most = INT32_MAX},
-    {"temp", 0, "T", "temperature (default 0.8); 0: always the likeliest token", CLI_REAL,
-     AT(temperature), .low = 0, .high = INFINITY},
-    {"top-k", 0, "K", "choose among the K likeliest (default 40), 0: among all", CLI_COUNT,
-     AT(top_k), .least = 0, .most = INT32_MAX},
-    {"top-p", 0, "P", "choose among the fewest that make up P (default 0.95), 1: all", CLI_REAL,
-     AT(top_p), .low = 0, .high = 1, .above_low = true},
-    {"min-p", 0, "P", "leave out those below P times the likeliest (default 0.05)", CLI_REAL,
-     AT(min_p), .low = 0, .high = 1},
-    {"repeat-penalty", 0, "X", "make the last 64 tokens less likely (default 1: no)", CLI_REAL,
-     AT(repeat_penalty), .low = 0, .high = INFINITY, .above_low = true},
-    {"seed", 0, "S", "of the random choices (default: drawn and printed on standard error)",
-     CLI_COUNT, AT(seed), .least = 0, .most = INT64_MAX},
-    {"stop", 0, "TEXT", "stop before TEXT; may be given many times", CLI_TEXTS, AT(stops)},
+    CLI_SAMPLING_OPTIONS(settings, sampling),
     {"echo", 0, NULL, "print the prompt before the answer", CLI_FLAG, AT(echo)},
     {"ignore-eos", 0, NULL, "go on after an end token", CLI_FLAG, AT(ignore_eos)},
     {"no-stream", 0, NULL, "print when all is there", CLI_FLAG, AT(no_stream)},
@@ -304,7 +289,8 @@ static void print_statistics(const run *r) {
   cli_note("finish: %s, threads: %u, for prompts: %u, isa: %s", finish_names[r->finish],
            hr_session_threads(r->session), hr_session_threads_batch(r->session),
            hr_model_isa(r->model));
-  if (!r->set.seed.given && r->set.temperature.value > 0) cli_note("seed: %" PRIu64, r->seed);
+  if (!r->set.sampling.seed.given && r->set.sampling.temperature.value > 0)
+    cli_note("seed: %" PRIu64, r->seed);
 }
 
 static int print_result(run *r) {
@@ -317,49 +303,9 @@ static int print_result(run *r) {
 
 /* --- From start to end -------------------------------------------------------- */
 
-static void set_defaults(settings *s) {
-  hr_sampler_options o;
-  hr_sampler_options_init(&o);
-  s->temperature.value = o.temperature;
-  s->top_k.value = (uint64_t)o.top_k;
-  s->top_p.value = o.top_p;
-  s->min_p.value = o.min_p;
-  s->repeat_penalty.value = o.repeat_penalty;
-}
-
-/* Small enough to be typed again. */
-static uint64_t draw_seed(void) {
-  uint32_t seed;
-  if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) == (ssize_t)sizeof seed) return seed;
-  return (uint64_t)(cli_now() * 1e9) & UINT32_MAX;
-}
-
-static void warn_of_idle_options(const settings *s) {
-  if (s->common.quiet || s->temperature.value > 0) return;
-  const struct {
-    const char *name;
-    bool given;
-  } idle[] = {{"--top-k", s->top_k.given},
-              {"--top-p", s->top_p.given},
-              {"--min-p", s->min_p.given},
-              {"--seed", s->seed.given}};
-  for (size_t i = 0; i < sizeof idle / sizeof *idle; i++)
-    if (idle[i].given) cli_note("warning: %s has no effect at temperature 0", idle[i].name);
-}
-
 static int create_sampler(run *r) {
-  const settings *s = &r->set;
-  hr_error err;
-  hr_sampler_options o;
-  hr_sampler_options_init(&o);
-  o.temperature = s->temperature.value;
-  o.top_k = (int32_t)s->top_k.value;
-  o.top_p = s->top_p.value;
-  o.min_p = s->min_p.value;
-  o.repeat_penalty = s->repeat_penalty.value;
-  o.seed = r->seed;
-  r->sampler = hr_sampler_create(r->model, &o, &err);
-  if (!r->sampler) return cli_fail_error(NULL, &err);
+  r->sampler = cli_create_sampler(&r->set.sampling, r->model, r->seed);
+  if (!r->sampler) return HR_ERROR_MEMORY;
   for (size_t i = 0; i < r->prompt_count; i++) hr_sampler_accept(r->sampler, r->ids[i]);
   return HR_OK;
 }
@@ -417,18 +363,18 @@ static void release(run *r) {
   cli_bytes_free(&r->stops.held);
   cli_bytes_free(&r->ready);
   cli_bytes_free(&r->text);
-  free(r->set.stops.item);
+  free(r->set.sampling.stops.item);
   free(r->ids);
 }
 
 static int run_command(const cli_command *command, int argc, char **argv) {
   run r = {.digest = HR_DIGEST_INIT};
   int status;
-  set_defaults(&r.set);
+  cli_sampling_defaults(&r.set.sampling);
   if (cli_start(command, argc, argv, &r.set, &status)) {
-    warn_of_idle_options(&r.set);
-    r.seed = r.set.seed.given ? r.set.seed.value : draw_seed();
-    r.stops.texts = &r.set.stops;
+    if (!r.set.common.quiet) cli_warn_of_idle_sampling(&r.set.sampling);
+    r.seed = cli_seed(&r.set.sampling);
+    r.stops.texts = &r.set.sampling.stops;
     r.keep_text = r.set.json || r.set.no_stream;
     status = open_all(&r);
     if (status == HR_OK) status = run_all(&r);

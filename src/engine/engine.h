@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "block/forward.h"
+#include "model/chat_texts.h"
 #include "model/load.h"
 #include "model/vocab.h"
 #include "text/tokenizer.h"
@@ -25,6 +26,8 @@ struct hr_model {
   size_t token_count;       /* tokens with a text */
   hr_vocab_kind vocab_kind;
   int32_t start_token;      /* -1: none */
+  int32_t end_token;        /* EOS; -1: none */
+  hr_chat_texts chat;       /* the templates of its files */
 };
 
 struct hr_session {

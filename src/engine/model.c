@@ -39,12 +39,13 @@ static hr_status select_kernels(hr_model *model, const char *isa, hr_error *err)
 static hr_status open_tokenizer(hr_model *model, const hr_source *source, hr_error *err) {
   hr_vocab vocab;
   bool found;
-  model->start_token = -1;
+  model->start_token = model->end_token = -1;
   TRY(hr_vocab_read(source, &model->vocab, &vocab, &found, err));
   if (!found) return HR_OK;
   model->token_count = vocab.count;
   model->vocab_kind = vocab.kind;
   model->start_token = vocab.bos;
+  model->end_token = vocab.eos;
   if (model->is_planned && vocab.count > model->loaded.transformer.description.vocab)
     return hr_fail(
         err, HR_ERROR_FILE,
@@ -98,6 +99,7 @@ static hr_status open_model(hr_model *model, hr_error *err) {
     TRY(hr_load_plan(model->source, o->weights, &model->loaded, err));
     model->is_planned = true;
   }
+  TRY(hr_chat_texts_read(model->source, &model->chat, err));
   TRY(open_tokenizer(model, model->source, err));
   return o->vocabulary_only || o->defer_weights ? HR_OK : hr_model_load(model, err);
 }
@@ -172,6 +174,7 @@ void hr_model_free(hr_model *model) {
   if (!model) return;
   hr_tokenizer_free(model->tokenizer);
   hr_vocab_storage_finish(&model->vocab);
+  hr_chat_texts_finish(&model->chat);
   hr_loaded_finish(&model->loaded);
   hr_source_close(model->source);
   hr_free(model->path);

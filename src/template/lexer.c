@@ -10,7 +10,7 @@
 #include "template/node.h"
 
 typedef struct lexer {
-  hr_template *t;
+  hr_chat_template *t;
   hr_lexemes *out;
   hr_error *err;
   const char *text; /* newlines normalized */
@@ -433,7 +433,7 @@ static size_t normalize(const char *source, size_t length, char *to) {
   return n && to[n - 1] == '\n' ? n - 1 : n;
 }
 
-hr_status hr_lex(hr_template *t, const char *source, size_t length, hr_lexemes *lexemes,
+hr_status hr_lex(hr_chat_template *t, const char *source, size_t length, hr_lexemes *lexemes,
                  hr_error *err) {
   char *text = hr_arena_alloc(&t->arena, length + 1);
   if (!text) return hr_template_fail_memory(t, err);

@@ -66,7 +66,7 @@ struct hr_node {
   hr_node *next;
 };
 
-struct hr_template {
+struct hr_chat_template {
   hr_arena arena;
   char *name;
   const hr_node *body;
@@ -102,11 +102,11 @@ typedef struct hr_lexemes {
 } hr_lexemes;
 
 /* Cuts a source into lexemes, in the template's arena. */
-hr_status hr_lex(hr_template *t, const char *source, size_t length, hr_lexemes *lexemes,
+hr_status hr_lex(hr_chat_template *t, const char *source, size_t length, hr_lexemes *lexemes,
                  hr_error *err);
 
-hr_status hr_template_fail(const hr_template *t, uint32_t line, hr_error *err, const char *format,
-                           ...) __attribute__((format(printf, 4, 5)));
-hr_status hr_template_fail_memory(const hr_template *t, hr_error *err);
+hr_status hr_template_fail(const hr_chat_template *t, uint32_t line, hr_error *err,
+                           const char *format, ...) __attribute__((format(printf, 4, 5)));
+hr_status hr_template_fail_memory(const hr_chat_template *t, hr_error *err);
 
 #endif

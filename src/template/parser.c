@@ -10,7 +10,7 @@
 enum { PARSED_MEMORY = 64 << 20 };
 
 typedef struct parser {
-  hr_template *t;
+  hr_chat_template *t;
   const hr_lexeme *at;
   hr_error *err;
   hr_status status;
@@ -18,8 +18,8 @@ typedef struct parser {
   unsigned loops; /* around the current place, inside the same macro */
 } parser;
 
-hr_status hr_template_fail(const hr_template *t, uint32_t line, hr_error *err, const char *format,
-                           ...) {
+hr_status hr_template_fail(const hr_chat_template *t, uint32_t line, hr_error *err,
+                           const char *format, ...) {
   char what[300];
   va_list args;
   va_start(args, format);
@@ -28,7 +28,7 @@ hr_status hr_template_fail(const hr_template *t, uint32_t line, hr_error *err, c
   return hr_fail(err, HR_ERROR_FILE, "%s, line %u: %s", t->name, line, what);
 }
 
-hr_status hr_template_fail_memory(const hr_template *t, hr_error *err) {
+hr_status hr_template_fail_memory(const hr_chat_template *t, hr_error *err) {
   if (t->arena.over_limit)
     return hr_fail(err, HR_ERROR_FILE, "%s: needs more than %d MiB when parsed", t->name,
                    PARSED_MEMORY >> 20);
@@ -815,7 +815,7 @@ static hr_node *parse_body(parser *p, const char *const *ends) {
 
 /* --- Templates ------------------------------------------------------------------------------- */
 
-static hr_status parse_all(hr_template *t, const char *source, size_t length, hr_error *err) {
+static hr_status parse_all(hr_chat_template *t, const char *source, size_t length, hr_error *err) {
   if (length > HR_TEMPLATE_BYTES)
     return hr_fail(err, HR_ERROR_FILE, "%s: has %zu bytes, expected at most %d", t->name, length,
                    HR_TEMPLATE_BYTES);
@@ -827,8 +827,9 @@ static hr_status parse_all(hr_template *t, const char *source, size_t length, hr
   return p.status;
 }
 
-hr_template *hr_template_parse(const char *source, size_t length, const char *name, hr_error *err) {
-  hr_template *t = hr_calloc(1, sizeof *t);
+hr_chat_template *hr_template_parse(const char *source, size_t length, const char *name,
+                                    hr_error *err) {
+  hr_chat_template *t = hr_calloc(1, sizeof *t);
   if (t) {
     t->arena.limit = PARSED_MEMORY;
     t->name = hr_strndup(name, strlen(name));
@@ -842,7 +843,7 @@ hr_template *hr_template_parse(const char *source, size_t length, const char *na
   return NULL;
 }
 
-void hr_template_free(hr_template *t) {
+void hr_template_free(hr_chat_template *t) {
   if (!t) return;
   hr_arena_finish(&t->arena);
   hr_free(t->name);

@@ -278,7 +278,7 @@ static size_t memory_limit(const hr_template_input *input) {
   return limit;
 }
 
-hr_status hr_template_render(const hr_template *t, const hr_template_input *input,
+hr_status hr_template_render(const hr_chat_template *t, const hr_template_input *input,
                              hr_template_output *output, hr_error *err) {
   *output = (hr_template_output){0};
   hr_machine m = {.arena = {.limit = memory_limit(input)},

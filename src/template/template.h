@@ -28,14 +28,15 @@ enum {
   HR_TEMPLATE_MEMORY_RATIO = 128 /* ... and so many more for each byte of the messages */
 };
 
-typedef struct hr_template hr_template;
+typedef struct hr_chat_template hr_chat_template;
 
 /* The source is copied. name is for messages. HR_ERROR_FILE gives the line and
  * the construct. The caller owns the result; it is never changed, so several
  * threads may render it. */
-hr_template *hr_template_parse(const char *source, size_t length, const char *name, hr_error *err);
+hr_chat_template *hr_template_parse(const char *source, size_t length, const char *name,
+                                    hr_error *err);
 /* NULL is allowed. */
-void hr_template_free(hr_template *t);
+void hr_template_free(hr_chat_template *t);
 
 /* A variable of the template whose text is trusted: bos_token and its like. */
 typedef struct hr_template_word {
@@ -65,7 +66,7 @@ typedef struct hr_template_output {
 /* HR_ERROR_USAGE when the template itself refuses the input (raise_exception);
  * HR_ERROR_FILE names the line and what went wrong there; HR_ERROR_MEMORY. The
  * output is to be finished in any case. */
-hr_status hr_template_render(const hr_template *t, const hr_template_input *input,
+hr_status hr_template_render(const hr_chat_template *t, const hr_template_input *input,
                              hr_template_output *output, hr_error *err);
 void hr_template_output_finish(hr_template_output *output);
 

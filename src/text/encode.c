@@ -120,17 +120,29 @@ static bool starts_with(const char *text, size_t length, bool (*kind)(int32_t), 
   return *bytes && kind((int32_t)hr_utf8_decode(text, *bytes));
 }
 
+/* A user's text may not be taken for a template's markers, which some
+ * vocabularies have as user-defined tokens. */
+static bool is_marker(const hr_tokenizer *t, int32_t id) {
+  hr_piece piece = hr_token_bytes(t, id);
+  return hr_token_is_special(t, id) ||
+         (piece.length > 4 && memcmp(piece.text, "<|", 2) == 0 &&
+          memcmp(piece.text + piece.length - 2, "|>", 2) == 0);
+}
+
 /* The longest special token that text starts with; -1: none. */
 static int32_t match_special(const hr_encoder *encoder, const hr_trie *trie, const char *text,
                              size_t length, size_t *bytes) {
   const hr_tokenizer *t = encoder->tokenizer;
   bool parse = encoder->flags & HR_TOKENIZE_PARSE_SPECIAL;
+  const unsigned char *data = encoder->data ? encoder->data + (text - encoder->marked) : NULL;
+  bool is_data = encoder->all_data;
   int32_t found = -1, node = 0;
   for (size_t i = 0; i < length; i++) {
     node = hr_trie_step(trie, node, text[i]);
     if (node == 0) break;
     int32_t id = hr_trie_id(trie, node);
-    if (id < 0 || (hr_token_is_special(t, id) && !parse)) continue;
+    is_data |= data && data[i];
+    if (id < 0 || (is_data ? is_marker(t, id) : hr_token_is_special(t, id) && !parse)) continue;
     found = id;
     *bytes = i + 1;
   }
@@ -182,14 +194,32 @@ static hr_status split_specials(hr_encoder *encoder, const hr_trie *trie, encode
   return begin < length ? rest(encoder, text + begin, length - begin, first && begin == 0) : HR_OK;
 }
 
+/* Which bytes of the normalized text are a user's. Where normalizing changed it
+ * nobody knows, and all count as such. */
+static void follow_data(hr_encoder *encoder, const char *text, size_t length) {
+  if (!encoder->data) return;
+  const hr_pieces *normal = &encoder->normal;
+  bool same = normal->now.length == length && memcmp(normal->now.text, text, length) == 0;
+  encoder->data = same ? encoder->data + (text - encoder->marked) : NULL;
+  encoder->marked = normal->now.text;
+  encoder->all_data = !same;
+}
+
 static hr_status encode_plain(hr_encoder *encoder, const char *text, size_t length, bool first) {
   const hr_tokenizer *t = encoder->tokenizer;
   hr_pieces *normal = &encoder->normal;
   if (!hr_pieces_load(normal, text, length)) return hr_encoder_memory(encoder, length);
   hr_status status = hr_steps_run(t->normalizer, normal, first, encoder->err);
   if (status != HR_OK || normal->now.length == 0) return status;
-  return split_specials(encoder, &t->normalized, encode_normalized, normal->now.text,
-                        normal->now.length, first);
+  const unsigned char *data = encoder->data;
+  const char *marked = encoder->marked;
+  follow_data(encoder, text, length);
+  status = split_specials(encoder, &t->normalized, encode_normalized, normal->now.text,
+                          normal->now.length, first);
+  encoder->data = data;
+  encoder->marked = marked;
+  encoder->all_data = false;
+  return status;
 }
 
 /* --- The whole ------------------------------------------------------------- */
@@ -216,36 +246,54 @@ static hr_status put_after(hr_encoder *encoder) {
   return status;
 }
 
-static hr_status encode_all(hr_encoder *encoder, const char *text, size_t length) {
+/* *ids is the caller's. */
+static hr_status finish(hr_encoder *encoder, hr_status status, int32_t **ids, size_t *count) {
+  if (status == HR_OK && !encoder->ids && !(encoder->ids = hr_calloc(1, sizeof *encoder->ids)))
+    status = hr_encoder_memory(encoder, sizeof *encoder->ids);
+  hr_pieces_clear(&encoder->normal);
+  hr_pieces_clear(&encoder->pieces);
+  hr_merger_clear(&encoder->merger);
+  hr_free(encoder->word.text);
+  hr_free(encoder->best);
+  if (status != HR_OK) {
+    hr_free(encoder->ids);
+    return status;
+  }
+  *ids = encoder->ids;
+  *count = encoder->count;
+  return HR_OK;
+}
+
+static hr_status encode_all(hr_encoder *encoder, const char *text, size_t length, int32_t **ids,
+                            size_t *count) {
+  *ids = NULL;
+  *count = 0;
+  if (length > MAX_TEXT)
+    return hr_fail(encoder->err, HR_ERROR_USAGE,
+                   "the text has %zu bytes, at most %zu can be tokenized at once", length,
+                   MAX_TEXT);
+  encoder->first_special = -1;
   hr_status status =
       split_specials(encoder, &encoder->tokenizer->specials, encode_plain, text, length, true);
-  if (!(encoder->flags & HR_TOKENIZE_SPECIAL)) return status;
-  if (status == HR_OK) status = put_before(encoder);
-  return status == HR_OK ? put_after(encoder) : status;
+  if (status == HR_OK && (encoder->flags & HR_TOKENIZE_SPECIAL)) status = put_before(encoder);
+  if (status == HR_OK && (encoder->flags & HR_TOKENIZE_SPECIAL) && !encoder->marked)
+    status = put_after(encoder);
+  return finish(encoder, status, ids, count);
 }
 
 hr_status hr_tokenizer_encode(const hr_tokenizer *t, const char *text, size_t length,
                               unsigned flags, int32_t **ids, size_t *count, hr_error *err) {
-  *ids = NULL;
-  *count = 0;
-  if (length > MAX_TEXT)
-    return hr_fail(err, HR_ERROR_USAGE,
-                   "the text has %zu bytes, at most %zu can be tokenized at once", length,
-                   MAX_TEXT);
-  hr_encoder encoder = {.tokenizer = t, .err = err, .flags = flags, .first_special = -1};
-  hr_status status = encode_all(&encoder, text, length);
-  if (status == HR_OK && !encoder.ids && !(encoder.ids = hr_calloc(1, sizeof *encoder.ids)))
-    status = hr_encoder_memory(&encoder, sizeof *encoder.ids);
-  hr_pieces_clear(&encoder.normal);
-  hr_pieces_clear(&encoder.pieces);
-  hr_merger_clear(&encoder.merger);
-  hr_free(encoder.word.text);
-  hr_free(encoder.best);
-  if (status != HR_OK) {
-    hr_free(encoder.ids);
-    return status;
-  }
-  *ids = encoder.ids;
-  *count = encoder.count;
-  return HR_OK;
+  hr_encoder encoder = {.tokenizer = t, .err = err, .flags = flags};
+  return encode_all(&encoder, text, length, ids, count);
+}
+
+hr_status hr_tokenizer_encode_chat(const hr_tokenizer *t, const char *text,
+                                   const unsigned char *data, size_t length, int32_t **ids,
+                                   size_t *count, hr_error *err) {
+  hr_encoder encoder = {.tokenizer = t,
+                        .err = err,
+                        .flags = HR_TOKENIZE_SPECIAL | HR_TOKENIZE_PARSE_SPECIAL,
+                        .data = data,
+                        .marked = text};
+  return encode_all(&encoder, text, length, ids, count);
 }

@@ -163,6 +163,15 @@ void hr_tokenizer_free(hr_tokenizer *tokenizer);
 hr_status hr_tokenizer_encode(const hr_tokenizer *tokenizer, const char *text, size_t length,
                               unsigned flags, int32_t **ids, size_t *count, hr_error *err);
 
+/* A conversation that a template has written. data[i] is 1 where a byte is a
+ * user's and not the template's: no control token is found there, and no
+ * user-defined one that looks like a marker ("<|...|>"). The template's own markers are
+ * control tokens, what the vocabulary puts before a text is there once, and
+ * nothing is put after it. */
+hr_status hr_tokenizer_encode_chat(const hr_tokenizer *tokenizer, const char *text,
+                                   const unsigned char *data, size_t length, int32_t **ids,
+                                   size_t *count, hr_error *err);
+
 /* The bytes a token stands for inside a text (U+2581 is a space here, a byte
  * token its byte, byte-level letters their bytes). Control tokens: their name
  * when with_special, else nothing. The id must be below the count. The pointer
