@@ -13,10 +13,8 @@ HR_INLINE lanes cached16(cache_type type, const void *cache, size_t at) {
   return lanes_load_half((const uint16_t *)cache + at);
 }
 
-/* With few queries the memory sets the pace. Streams as short as a key panel
- * or a value row start anew too often for the hardware to run ahead of them. */
-HR_INLINE void fetch16(cache_type type, const void *cache, size_t at) {
-  _mm_prefetch((const char *)cache + at * (type == CACHE_F32 ? 4 : 2), _MM_HINT_T0);
+HR_INLINE size_t cached_bytes(cache_type type, size_t n) {
+  return n * (type == CACHE_F32 ? sizeof(float) : sizeof(uint16_t));
 }
 
 /* Queries that are worked on together, what each sees of the block, counted
@@ -26,42 +24,67 @@ typedef struct group {
   const hr_query *query[ROWS];
   size_t first[ROWS], end[ROWS];
   size_t first_any, end_any, first_all, end_all;
+  const char *ahead; /* what will be read after the present keys or values */
   _Alignas(64) float s[ROWS][HR_KEY_BLOCK];
 } group;
 
-/* How many panels side by side use the accumulators best. */
-HR_INLINE size_t side_by_side(size_t rows) {
-  return rows * 4 <= ACCUMULATORS ? 4 : rows * 2 <= ACCUMULATORS ? 2 : 1;
+/* With few queries the memory sets the pace, and keys and values are streams too
+ * short for the hardware to run far ahead of them: with every n elements that are
+ * read, as many are fetched of what comes next, a block's values while its keys
+ * are read and the next block's keys while its values are. */
+HR_INLINE const char *fetch(cache_type type, const char *ahead, size_t n) {
+  for (size_t i = 0; i < cached_bytes(type, n); i += 64) _mm_prefetch(ahead + i, _MM_HINT_T0);
+  return ahead + cached_bytes(type, n);
+}
+
+enum { PARTS = 8 };
+
+/* How many panels, or sixteens of a value, side by side use the accumulators best. */
+HR_INLINE size_t side_by_side(size_t rows, size_t most) {
+  while (most > 1 && rows * most > ACCUMULATORS) most /= 2;
+  return most;
+}
+
+/* One element of the keys of some panels against one of each query. */
+HR_INLINE void score_step(const hr_attend *a, cache_type type, size_t panels, size_t rows,
+                          const float *const *q, size_t key, size_t i, lanes c[ROWS][PARTS]) {
+  lanes k[PARTS];
+  HR_UNROLL for (size_t p = 0; p < panels; p++)
+    k[p] = cached16(type, a->keys, (key + p * 16) * a->width + i * 16);
+  HR_UNROLL for (size_t r = 0; r < rows; r++) {
+    lanes v = panels == 1 ? lanes_set(q[r][i]) : lanes_spread(q[r] + i);
+    HR_UNROLL for (size_t p = 0; p < panels; p++) c[r][p] = lanes_fma(v, k[p], c[r][p]);
+  }
 }
 
 /* Scores of the keys of some panels, j .. j + 16 * panels - 1. */
 HR_INLINE void score_tile(const hr_attend *a, cache_type type, size_t panels, size_t rows, group *g,
                           size_t j) {
-  lanes c[ROWS][4];
+  lanes c[ROWS][PARTS];
   const float *q[ROWS];
+  const char *ahead = g->ahead;
   HR_UNROLL for (size_t r = 0; r < rows; r++) {
     q[r] = g->query[r]->q;
     HR_UNROLL for (size_t p = 0; p < panels; p++) c[r][p] = lanes_set(0.0f);
   }
-  for (size_t i = 0; i < a->width; i++) {
-    lanes k[4];
-    HR_UNROLL for (size_t p = 0; p < panels; p++) {
-      k[p] = cached16(type, a->keys, (g->base + j + p * 16) * a->width + i * 16);
-      if (panels == 4) fetch16(type, a->keys, (g->base + j + 64 + p * 16) * a->width + i * 16);
-    }
-    HR_UNROLL for (size_t r = 0; r < rows; r++) {
-      lanes v = lanes_spread(q[r] + i);
-      HR_UNROLL for (size_t p = 0; p < panels; p++) c[r][p] = lanes_fma(v, k[p], c[r][p]);
-    }
+  size_t i = 0, even = a->width / 2 * 2;
+  for (; i < even; i += 2) {
+    ahead = fetch(type, ahead, 2 * panels * 16);
+    score_step(a, type, panels, rows, q, g->base + j, i, c);
+    score_step(a, type, panels, rows, q, g->base + j, i + 1, c);
   }
+  if (i < a->width) score_step(a, type, panels, rows, q, g->base + j, i, c);
   HR_UNROLL for (size_t r = 0; r < rows; r++)
     HR_UNROLL for (size_t p = 0; p < panels; p++) lanes_store(g->s[r] + j + p * 16, c[r][p]);
+  g->ahead = ahead;
 }
 
 /* Every panel with a key that some query sees; what lies outside a query's
- * range is computed and never read. */
+ * range is computed and never read. One query takes one panel after the other:
+ * memory is then read strictly in order, which is worth more than more chains. */
 HR_INLINE void scores(const hr_attend *a, cache_type type, size_t rows, group *g) {
-  size_t j = g->first_any / 16 * 16, most = side_by_side(rows);
+  size_t j = g->first_any / 16 * 16, most = rows == 1 ? 1 : side_by_side(rows, 4);
+  g->ahead = (const char *)a->values + cached_bytes(type, (g->base + g->first_any) * g->padded);
   if (most >= 4)
     for (; j + 48 < g->end_any; j += 64) score_tile(a, type, 4, rows, g, j);
   if (most >= 2)
@@ -71,17 +94,17 @@ HR_INLINE void scores(const hr_attend *a, cache_type type, size_t rows, group *g
 
 /* Adds p_j * v_j of the keys begin .. end - 1 to some sixteens of the outputs. */
 HR_INLINE void value_tile(const hr_attend *a, cache_type type, size_t parts, size_t rows,
-                          const hr_query *const *query, const float *s, const group *g,
-                          size_t begin, size_t end, size_t i) {
-  lanes c[ROWS][4];
+                          const hr_query *const *query, const float *s, group *g, size_t begin,
+                          size_t end, size_t i) {
+  lanes c[ROWS][PARTS];
+  const char *ahead = g->ahead;
   HR_UNROLL for (size_t r = 0; r < rows; r++)
     HR_UNROLL for (size_t p = 0; p < parts; p++) c[r][p] = lanes_load(query[r]->out + i + p * 16);
   for (size_t j = begin; j < end; j++) {
-    lanes v[4];
-    HR_UNROLL for (size_t p = 0; p < parts; p++) {
+    lanes v[PARTS];
+    ahead = fetch(type, ahead, parts * 16);
+    HR_UNROLL for (size_t p = 0; p < parts; p++)
       v[p] = cached16(type, a->values, (g->base + j) * g->padded + i + p * 16);
-      if (parts == 4) fetch16(type, a->values, (g->base + j + 32) * g->padded + i + p * 16);
-    }
     HR_UNROLL for (size_t r = 0; r < rows; r++) {
       lanes weight = lanes_spread(s + r * HR_KEY_BLOCK + j);
       HR_UNROLL for (size_t p = 0; p < parts; p++) c[r][p] = lanes_fma(weight, v[p], c[r][p]);
@@ -89,14 +112,17 @@ HR_INLINE void value_tile(const hr_attend *a, cache_type type, size_t parts, siz
   }
   HR_UNROLL for (size_t r = 0; r < rows; r++)
     HR_UNROLL for (size_t p = 0; p < parts; p++) lanes_store(query[r]->out + i + p * 16, c[r][p]);
+  g->ahead = ahead;
 }
 
 /* The same for the whole width. */
 HR_INLINE void values(const hr_attend *a, cache_type type, size_t rows,
-                      const hr_query *const *query, const float *s, const group *g, size_t begin,
+                      const hr_query *const *query, const float *s, group *g, size_t begin,
                       size_t end) {
-  size_t i = 0, most = side_by_side(rows);
+  size_t i = 0, most = side_by_side(rows, PARTS);
   if (begin >= end) return;
+  if (most >= 8)
+    for (; i + 128 <= g->padded; i += 128) value_tile(a, type, 8, rows, query, s, g, begin, end, i);
   if (most >= 4)
     for (; i + 64 <= g->padded; i += 64) value_tile(a, type, 4, rows, query, s, g, begin, end, i);
   if (most >= 2)
@@ -108,6 +134,7 @@ HR_INLINE void values(const hr_attend *a, cache_type type, size_t rows,
  * group see, then the common ones, then the rest. */
 HR_INLINE void all_values(const hr_attend *a, cache_type type, size_t rows, group *g) {
   bool common = g->first_all < g->end_all;
+  g->ahead = (const char *)a->keys + cached_bytes(type, (g->base + HR_KEY_BLOCK) * a->width);
   for (size_t r = 0; r < rows; r++) {
     memset(g->query[r]->out, 0, g->padded * sizeof(float));
     values(a, type, 1, &g->query[r], g->s[r], g, g->first[r], common ? g->first_all : g->end[r]);
@@ -142,22 +169,24 @@ HR_INLINE void bend_scores(const hr_attend *a, const hr_query *query, size_t bas
   }
 }
 
-/* From scores to p_j, their sum and their maximum. A lane of the sum is never
- * -0, so that adding the +0 of a key outside the range leaves it as it is. */
-HR_INLINE void soften(const hr_query *query, size_t first, size_t end, float *s) {
-  lanes none = lanes_set(-__builtin_inff()), m = none, sum = lanes_set(0.0f);
-  size_t begin = first / 16 * 16;
-  for (size_t j = begin; j < end; j += 16)
+/* The largest score that a query sees. */
+HR_INLINE float largest_score(size_t first, size_t end, const float *s) {
+  lanes none = lanes_set(-__builtin_inff()), m = none;
+  for (size_t j = first / 16 * 16; j < end; j += 16)
     m = lanes_max(lanes_select(mask_between(first, end, j), lanes_load(s + j), none), m);
-  float largest = lanes_fold_max(m);
-  m = lanes_set(largest);
-  for (size_t j = begin; j < end; j += 16) {
-    lanes e = lanes_exp(lanes_sub(lanes_load(s + j), m));
+  return lanes_fold_max(m);
+}
+
+/* From scores to p_j and their sum. A lane of the sum is never -0, so that adding
+ * the +0 of a key outside the range leaves it as it is. */
+HR_INLINE float soften(size_t first, size_t end, float largest, float *s) {
+  lanes m = lanes_set(largest), sum = lanes_set(0.0f);
+  for (size_t j = first / 16 * 16; j < end; j += 16) {
+    lanes e = lanes_exp_below(lanes_sub(lanes_load(s + j), m));
     lanes_store(s + j, e);
     sum = lanes_add(sum, lanes_keep(mask_between(first, end, j), e));
   }
-  *query->max = largest;
-  *query->sum = lanes_fold_add(sum);
+  return lanes_fold_add(sum);
 }
 
 HR_INLINE void attend_tile(const hr_attend *a, cache_type type, size_t rows, group *g) {
@@ -165,8 +194,10 @@ HR_INLINE void attend_tile(const hr_attend *a, cache_type type, size_t rows, gro
   for (size_t r = 0; r < rows; r++) {
     if (a->cap != 0.0f || g->query[r]->slope != 0.0f)
       bend_scores(a, g->query[r], g->base, g->first[r], g->end[r], g->s[r]);
-    soften(g->query[r], g->first[r], g->end[r], g->s[r]);
+    *g->query[r]->max = largest_score(g->first[r], g->end[r], g->s[r]);
   }
+  for (size_t r = 0; r < rows; r++)
+    *g->query[r]->sum = soften(g->first[r], g->end[r], *g->query[r]->max, g->s[r]);
   all_values(a, type, rows, g);
 }
 

@@ -9,7 +9,8 @@
 /* One step of Horner's rule: p * x + c. */
 HR_INLINE lanes lanes_step(lanes p, lanes x, float c) { return lanes_fma(p, x, lanes_set(c)); }
 
-HR_INLINE lanes lanes_exp(lanes x) {
+/* exp before its special cases: e^r * 2^n. */
+HR_INLINE lanes lanes_exp_plain(lanes x) {
   lanes t = lanes_fma(x, lanes_set(HR_LOG2E), lanes_set(HR_ROUND));
   lanes n = lanes_sub(t, lanes_set(HR_ROUND));
   lanes r = lanes_fnma(n, lanes_set(HR_LN2_HIGH), x);
@@ -20,10 +21,17 @@ HR_INLINE lanes lanes_exp(lanes x) {
   p = lanes_step(p, r, HR_EXP_C2);
   p = lanes_step(p, r, 1.0f);
   p = lanes_step(p, r, 1.0f);
-  lanes y = lanes_of_bits(ints_add(lanes_bits(p), ints_shift_left(lanes_bits(t), 23)));
-  y = lanes_select(lanes_less(lanes_set(HR_EXP_OVERFLOW), x), lanes_set(__builtin_inff()), y);
-  y = lanes_drop(lanes_less(x, lanes_set(HR_EXP_UNDERFLOW)), y);
-  return lanes_select(lanes_is_nan(x), x, y);
+  return lanes_times_power(p, n, t);
+}
+
+/* exp of what is not above HR_EXP_OVERFLOW; NaN stays NaN. */
+HR_INLINE lanes lanes_exp_below(lanes x) {
+  return lanes_drop(lanes_less(x, lanes_set(HR_EXP_UNDERFLOW)), lanes_exp_plain(x));
+}
+
+HR_INLINE lanes lanes_exp(lanes x) {
+  lanes y = lanes_exp_below(x);
+  return lanes_select(lanes_less(lanes_set(HR_EXP_OVERFLOW), x), lanes_set(__builtin_inff()), y);
 }
 
 HR_INLINE lanes lanes_sigmoid(lanes x) {

@@ -67,6 +67,11 @@ HR_INLINE ints ints_abs(ints a) { return _mm512_abs_epi32(a); }
 #define ints_shift_left(a, n) _mm512_slli_epi32(a, n)
 #define ints_shift_right(a, n) _mm512_srli_epi32(a, n)
 HR_INLINE lanes lanes_of_ints(ints a) { return _mm512_cvtepi32_ps(a); }
+/* p * 2^n where that is a normal number; NaN for NaN. The low bits of t are n. */
+HR_INLINE lanes lanes_times_power(lanes p, lanes n, lanes t) {
+  (void)t;
+  return _mm512_scalef_ps(p, n);
+}
 HR_INLINE ints ints_count(void) {
   return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
 }
@@ -207,6 +212,12 @@ HR_INLINE ints ints_abs(ints a) {
 #define ints_shift_right(a, n) ((ints){_mm256_srli_epi32(a.low, n), _mm256_srli_epi32(a.high, n)})
 HR_INLINE lanes lanes_of_ints(ints a) {
   return (lanes){_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)};
+}
+/* p * 2^n where that is a normal number; NaN for NaN. The low bits of t are n. */
+HR_INLINE lanes lanes_times_power(lanes p, lanes n, lanes t) {
+  (void)n;
+  ints y = ints_add(lanes_bits(p), ints_shift_left(lanes_bits(t), 23));
+  return lanes_of_bits(ints_or(y, lanes_is_nan(p)));
 }
 
 HR_INLINE lanes lanes_load_half(const uint16_t *x) {
