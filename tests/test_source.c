@@ -1383,6 +1383,39 @@ Test(vocab, byte_level) {
   CHECK_LEAKS();
 }
 
+/* No key tells it: the tokens of these families take in the white space beside them. */
+Test(vocab, spaces_beside_tokens) {
+  static const char *const tokens[] = {"<unk>", "<s>", "</s>", "<|end|>", "<|endoftext|>", "a",
+                                       "<mask>"};
+  static const int32_t kinds[] = {2, 3, 3, 3, 3, 1, 3};
+  static const uint8_t phi[] = {0, 0, HR_ADDED_RSTRIP, HR_ADDED_RSTRIP, 0, 0, HR_ADDED_RSTRIP};
+  static const uint8_t jina[] = {0, 0, 0, 0, 0, 0, HR_ADDED_LSTRIP};
+  gguf_writer w;
+  vocab_read v;
+  gguf_writer_init(&w);
+  gguf_put_string(&w, "general.name", "Phi 3 or Phi-3 mini");
+  gguf_put_string(&w, "tokenizer.ggml.model", "llama");
+  gguf_put_strings(&w, "tokenizer.ggml.tokens", tokens, 7);
+  gguf_put_array(&w, "tokenizer.ggml.token_type", GGUF_I32, kinds, 7);
+  read_vocab(&v, &w);
+  cr_assert(v.found && v.vocab.added && memcmp(v.vocab.added, phi, sizeof phi) == 0);
+  finish_vocab(&v);
+  gguf_writer_init(&w);
+  gguf_put_string(&w, "tokenizer.ggml.model", "gpt2");
+  gguf_put_string(&w, "tokenizer.ggml.pre", "jina-v2-code");
+  gguf_put_strings(&w, "tokenizer.ggml.tokens", tokens, 7);
+  gguf_put_array(&w, "tokenizer.ggml.token_type", GGUF_I32, kinds, 7);
+  gguf_put_strings(&w, "tokenizer.ggml.merges", NULL, 0);
+  read_vocab(&v, &w);
+  cr_assert(v.found && v.vocab.added && memcmp(v.vocab.added, jina, sizeof jina) == 0);
+  finish_vocab(&v);
+  start_spm(&w);
+  read_vocab(&v, &w);
+  cr_assert(v.found && !v.vocab.added);
+  finish_vocab(&v);
+  CHECK_LEAKS();
+}
+
 Test(vocab, ends_of_channels) {
   static const char *const tokens[] = {"<|end|>", "<|return|>", "<|call|>", "<|start|>",
                                        "</s>", "<|tool_response>"};

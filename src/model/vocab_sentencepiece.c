@@ -86,7 +86,7 @@ enum { TYPE_UNIGRAM = 1, TYPE_BPE = 2 };
 /* Everything but the pieces, with the format's own defaults. */
 typedef struct spec {
   uint64_t type;
-  bool suffix, prefix, merge, escape;
+  bool suffix, prefix, merge, escape, has_trainer, has_normalizer;
   hr_piece charsmap, unknown_text;
   int64_t unk, bos, eos;
 } spec;
@@ -194,6 +194,8 @@ static hr_status read_settings(const reader *r, message m, spec *s, size_t *piec
     if (!read_field(&m, &f)) return damaged(r, &m, "the model");
     if (f.wire != WIRE_BYTES) continue;
     *pieces += f.number == MODEL_PIECE;
+    s->has_trainer |= f.number == MODEL_TRAINER;
+    s->has_normalizer |= f.number == MODEL_NORMALIZER;
     if (f.number == MODEL_TRAINER) status = read_trainer(r, inside(f.bytes), s);
     if (f.number == MODEL_NORMALIZER) status = read_normalizer(r, inside(f.bytes), s);
     if (status != HR_OK) return status;
@@ -274,6 +276,11 @@ hr_status hr_vocab_parse_sentencepiece(const void *data, size_t bytes, const cha
     status = hr_fail(err, HR_ERROR_FILE,
                      "%s: has %zu pieces, expected 1 to %zu; is it a SentencePiece model?", where,
                      pieces, HR_VOCAB_MAX - 1);
+  /* They come last, and without them everything would be taken for the defaults. */
+  if (status == HR_OK && !(s.has_trainer && s.has_normalizer))
+    status = hr_fail(err, HR_ERROR_FILE,
+                     "%s: is cut short or no SentencePiece model: the settings of its %s are missing",
+                     where, s.has_trainer ? "normalizer" : "trainer");
   if (status == HR_OK) status = hr_vocab_reserve(storage, vocab, pieces, true, err);
   if (status == HR_OK) status = read_pieces(&r, whole, storage);
   return status == HR_OK ? describe(&r, &s, storage, vocab) : status;
