@@ -279,7 +279,7 @@ hr_status hr_vocab_parse_sentencepiece(const void *data, size_t bytes, const cha
   /* They come last, and without them everything would be taken for the defaults. */
   if (status == HR_OK && !(s.has_trainer && s.has_normalizer))
     status = hr_fail(err, HR_ERROR_FILE,
-                     "%s: is cut short or no SentencePiece model: the settings of its %s are missing",
+                     "%s: is cut short or no SentencePiece model: its %s's settings are missing",
                      where, s.has_trainer ? "normalizer" : "trainer");
   if (status == HR_OK) status = hr_vocab_reserve(storage, vocab, pieces, true, err);
   if (status == HR_OK) status = read_pieces(&r, whole, storage);

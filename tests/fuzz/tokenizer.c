@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * libFuzzer's way into the readers of tokenizers and into encoding. The input:
  * a byte that tells the kind of file and the flags, a byte with the length of a
- * text, that text, and the file. Build with
- *   clang -fsanitize=fuzzer,address,undefined -Iinclude -Isrc -I. tests/fuzz/tokenizer.c
- *     src/base/\*.c src/text/\*.c src/model/vocab\*.c and the project's libraries. */
+ * text, that text, and the file. Built by hand from this file, src/base, src/text and the
+ * readers of src/model with clang -fsanitize=fuzzer,address,undefined. */
 #include <stdlib.h>
 #include <string.h>
 
