@@ -24,11 +24,6 @@ static const char *const part_name[HR_PARTS] = {
 };
 static const char outside_name[] = "outside of passes";
 
-static unsigned threads_of(const bench_test *t) {
-  return t->prompt ? hr_session_threads_batch(t->place->session)
-                   : hr_session_threads(t->place->session);
-}
-
 /* A part may run on more threads than the test has: a prompt's last row alone. */
 static unsigned most_threads(const bench_test *t) {
   unsigned one = hr_session_threads(t->place->session);
@@ -77,7 +72,7 @@ enum { LINES = HR_PARTS + 1 };
 static double part_seconds(const bench_test *t, int part) {
   uint64_t ns = 0;
   for (unsigned i = 0; i < most_threads(t); i++) ns += t->profile[i].ns[part];
-  return (double)ns * 1e-9 / threads_of(t) / (double)t->count;
+  return (double)ns * 1e-9 / bench_test_threads(t) / (double)t->count;
 }
 
 static void find_lines(const bench_test *t, line lines[LINES]) {
@@ -115,10 +110,11 @@ void bench_profile_print(const bench *b) {
   const char *row = md ? "| %s | %s | %s | %s |\n" : "  %-22s %12s %8s  %s\n";
   for (size_t i = 0; i < b->tests; i++) {
     const bench_test *t = &b->test[i];
+    unsigned threads = bench_test_threads(t);
     char name[64];
     if (!t->profile) continue;
     cli_print("\n%s, %s, %u %s, %.2f tokens/s:\n%s", bench_test_name(t, name),
-              t->place->model->kernels.isa, threads_of(t), threads_of(t) == 1 ? "thread" : "threads",
+              t->place->model->kernels.isa, threads, threads == 1 ? "thread" : "threads",
               (double)t->tokens * (double)t->count / t->profile_seconds, md ? "\n" : "");
     cli_print(row, "part", "ms a token", "share", "of limit");
     if (md) cli_print("|---|---:|---:|---|\n");

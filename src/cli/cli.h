@@ -66,6 +66,7 @@ extern const cli_command cli_logits_command;
 extern const cli_command cli_embed_command;
 extern const cli_command cli_info_command;
 extern const cli_command cli_bench_command;
+extern const cli_command cli_compare_command;
 extern const cli_command cli_perplexity_command;
 extern const cli_command cli_pack_command;
 

@@ -16,6 +16,7 @@ static const cli_command *const commands[] = {
     &cli_embed_command,
     &cli_info_command,
     &cli_bench_command,
+    &cli_compare_command,
     &cli_perplexity_command,
     &cli_pack_command,
 };

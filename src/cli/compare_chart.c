@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: MIT
+ * Drawings of the page: bars in HTML, whose text stays readable on a phone, and
+ * curves in SVG. Colours are classes of the style sheet: c0, c1 ... for the files. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compare.h"
+
+enum { COLOURS = 6 };
+
+bool compare_put(cli_bytes *page, const char *format, ...) {
+  char *text;
+  va_list args;
+  va_start(args, format);
+  int n = vasprintf(&text, format, args);
+  va_end(args);
+  if (n < 0) return false;
+  bool good = cli_bytes_add(page, text, (size_t)n);
+  free(text);
+  return good;
+}
+
+bool compare_put_text(cli_bytes *page, const char *text) {
+  bool good = true;
+  for (; good && *text; text++) {
+    const char *as = *text == '<'    ? "&lt;"
+                     : *text == '>'  ? "&gt;"
+                     : *text == '&'  ? "&amp;"
+                     : *text == '"'  ? "&quot;"
+                     : *text == '\'' ? "&#39;"
+                                     : NULL;
+    /* control characters are not allowed in a page */
+    if ((unsigned char)*text < 0x20 || *text == 0x7f) as = " ";
+    good = as ? cli_bytes_add(page, as, strlen(as)) : cli_bytes_add(page, text, 1);
+  }
+  return good;
+}
+
+static unsigned colour(size_t file) {
+  return (unsigned)(file % COLOURS);
+}
+
+/* --- Bars ---------------------------------------------------------------------- */
+
+static double most_rate(const compare *c, const compare_test *t) {
+  double most = 0;
+  for (size_t f = 0; f < c->files; f++)
+    if (t->best[f] && t->best[f]->rate > most) most = t->best[f]->rate;
+  return most;
+}
+
+static bool put_rate(const compare *c, cli_bytes *page, const compare_test *t, size_t f) {
+  const compare_result *r = t->best[f];
+  double ratio = compare_ratio(c, t, f);
+  int digits = r->rate < 10 ? 2 : r->rate < 100 ? 1 : 0;
+  bool good = compare_put(page, "%.*f tokens/s", digits, r->rate);
+  if (f && ratio > 0) good = good && compare_put(page, ", %.2f&times;", ratio);
+  return good;
+}
+
+static bool put_share(cli_bytes *page, const compare_result *r) {
+  if (r->percent <= 0 || !r->bound) return compare_put(page, "limit not known");
+  bool good = compare_put(page, "%.0f&#8201;%% of ", r->percent) &&
+              compare_put_text(page, compare_bound_words(r->bound));
+  return good && (r->valid || compare_put(page, " (invalid)"));
+}
+
+/* One line: name, bar, value. */
+static bool put_bar(const compare *c, cli_bytes *page, const compare_test *t, size_t f,
+                    bool percent) {
+  const compare_result *r = t->best[f];
+  double width = percent ? r->percent : 100 * r->rate / most_rate(c, t);
+  if (width > 100) width = 100;
+  bool good = compare_put(page, "<div class=row><span class=name>") &&
+              compare_put_text(page, c->file[f].label) &&
+              compare_put(page,
+                          "</span><span class=track><span class=\"bar c%u\" style=\"width:%.2f%%\">"
+                          "</span></span><span class=value>", colour(f), width);
+  good = good && (percent ? put_share(page, r) : put_rate(c, page, t, f));
+  if (r->disturbed)
+    good = good &&
+           compare_put(page, " <span class=mark>&#9888; %zu of %zu samples disturbed</span>",
+                       r->disturbed, r->samples);
+  return good && compare_put(page, "</span></div>\n");
+}
+
+bool compare_bars(const compare *c, cli_bytes *page, bool percent) {
+  bool good = true;
+  for (size_t i = 0; good && i < c->tests; i++) {
+    char name[64];
+    good = compare_put(page, "<div class=bars><h3>%s</h3>\n",
+                       compare_test_name(&c->test[i], name));
+    for (size_t f = 0; good && f < c->files; f++)
+      if (c->test[i].best[f]) good = put_bar(c, page, &c->test[i], f, percent);
+    good = good && compare_put(page, "</div>\n");
+  }
+  return good;
+}
+
+/* --- Plots --------------------------------------------------------------------- */
+
+enum { WIDTH = 420, HEIGHT = 300, LEFT = 52, RIGHT = 14, TOP = 12, BOTTOM = 40 };
+
+/* Where values lie; by their logarithms or as they are. */
+typedef struct axes {
+  double x0, x1, y0, y1;
+  bool logarithmic;
+} axes;
+
+static double place(double v, double from, double to, bool logarithmic) {
+  return logarithmic ? log(v / from) / log(to / from) : (v - from) / (to - from);
+}
+static double x_of(const axes *a, double x) {
+  return LEFT + (WIDTH - LEFT - RIGHT) * place(x, a->x0, a->x1, a->logarithmic);
+}
+static double y_of(const axes *a, double y) {
+  return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * place(y, a->y0, a->y1, a->logarithmic);
+}
+
+static bool put_line(cli_bytes *page, const char *class, const axes *a, double x0, double y0,
+                     double x1, double y1) {
+  return compare_put(page, "<line class=\"%s\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>",
+                     class, x_of(a, x0), y_of(a, y0), x_of(a, x1), y_of(a, y1));
+}
+
+static bool put_tick(cli_bytes *page, const axes *a, bool horizontal, double v) {
+  char text[32];
+  snprintf(text, sizeof text, v >= 1e6 ? "%.0e" : "%.6g", v);
+  if (horizontal)
+    return put_line(page, "grid", a, v, a->y0, v, a->y1) &&
+           compare_put(page, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>",
+                       x_of(a, v), HEIGHT - BOTTOM + 15, text);
+  return put_line(page, "grid", a, a->x0, v, a->x1, v) &&
+         compare_put(page, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>", LEFT - 5,
+                     y_of(a, v) + 4, text);
+}
+
+/* Powers of ten, or about five round numbers. */
+static bool put_ticks(cli_bytes *page, const axes *a, bool horizontal) {
+  double from = horizontal ? a->x0 : a->y0, to = horizontal ? a->x1 : a->y1;
+  bool good = true;
+  if (a->logarithmic) {
+    double step = log10(to / from) > 7 ? 100 : 10;
+    for (double v = pow(10, ceil(log10(from) - 1e-9)); good && v <= to * 1.0001; v *= step)
+      good = put_tick(page, a, horizontal, v);
+    return good;
+  }
+  double step = pow(10, floor(log10(to / 4)));
+  while (to / step > 6) step *= to / step > 12 ? 5 : 2;
+  if (horizontal && step < 1) step = 1;
+  for (double v = ceil(from / step) * step; good && v <= to * 1.0001; v += step)
+    good = put_tick(page, a, horizontal, v);
+  return good;
+}
+
+static bool open_plot(cli_bytes *page, const axes *a, const char *title, const char *x,
+                      const char *y) {
+  return compare_put(page, "<figure><figcaption>") && compare_put_text(page, title) &&
+         compare_put(page, "</figcaption>\n<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"",
+                     WIDTH, HEIGHT) &&
+         compare_put_text(page, title) && compare_put(page, "\">") &&
+         put_ticks(page, a, true) && put_ticks(page, a, false) &&
+         compare_put(page,
+                     "<text class=axis x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>"
+                     "<text class=axis transform=\"translate(11,%d) rotate(-90)\" "
+                     "text-anchor=\"middle\">%s</text>\n",
+                     (WIDTH + LEFT - RIGHT) / 2, HEIGHT - 6, x, (HEIGHT - BOTTOM + TOP) / 2, y);
+}
+
+/* --- Roofline ------------------------------------------------------------------ */
+
+/* What a file's machine allows where its first test ran. */
+typedef struct roof {
+  double read, int8, fp32;
+} roof;
+
+/* The highest of each limit among the places of a file's best results. */
+static roof roof_of(const compare *c, size_t f) {
+  roof best = {0};
+  for (size_t i = 0; i < c->tests; i++) {
+    const compare_result *r = c->test[i].best[f];
+    const json_t *limits = r ? compare_limits(&c->file[f], r) : NULL;
+    double read = compare_number(limits, "read.best"), int8 = compare_number(limits, "int8.best"),
+           fp32 = compare_number(limits, "fp32.best");
+    if (read > best.read) best.read = read;
+    if (int8 > best.int8) best.int8 = int8;
+    if (fp32 > best.fp32) best.fp32 = fp32;
+  }
+  return best;
+}
+
+/* Operations for each byte, and a second. */
+static bool point_of(const compare_result *r, double *x, double *y) {
+  if (!r || r->bytes <= 0 || r->operations <= 0) return false;
+  *x = r->operations / r->bytes;
+  *y = r->operations * r->rate / r->tokens;
+  return true;
+}
+
+static void widen(double *from, double *to, double v) {
+  if (v > 0 && (*from == 0 || v < *from)) *from = v;
+  if (v > *to) *to = v;
+}
+
+static bool roofline_axes(const compare *c, axes *a) {
+  *a = (axes){.logarithmic = true};
+  bool any = false;
+  for (size_t f = 0; f < c->files; f++) {
+    roof r = roof_of(c, f);
+    if (r.read <= 0) continue;
+    widen(&a->x0, &a->x1, r.int8 / r.read);
+    widen(&a->x0, &a->x1, r.fp32 / r.read);
+    widen(&a->y0, &a->y1, r.int8);
+    widen(&a->y0, &a->y1, r.fp32);
+    for (size_t i = 0; i < c->tests; i++) {
+      double x, y;
+      if (!point_of(c->test[i].best[f], &x, &y)) continue;
+      widen(&a->x0, &a->x1, x);
+      widen(&a->y0, &a->y1, y);
+      any = true;
+    }
+  }
+  a->x0 /= 2;
+  a->x1 *= 4;
+  a->y0 /= 3;
+  a->y1 *= 2;
+  a->y0 *= 1e-9; /* billions a second */
+  a->y1 *= 1e-9;
+  return any && a->x0 > 0 && a->y0 > 0;
+}
+
+/* Up with the intensity to a peak, level from there. */
+static bool put_roof(cli_bytes *page, const axes *a, const char *class, double read, double peak) {
+  if (read <= 0 || peak <= 0) return true;
+  double left = a->x0, bend = peak / read;
+  if (read * left < a->y0) left = a->y0 / read;
+  if (bend > a->x1) bend = a->x1;
+  return put_line(page, class, a, left, read * left, bend, read * bend) &&
+         put_line(page, class, a, bend, read * bend, a->x1, read * bend);
+}
+
+static bool put_point(cli_bytes *page, const axes *a, const compare *c, size_t f, size_t test) {
+  double x, y;
+  char name[64];
+  if (!point_of(c->test[test].best[f], &x, &y)) return true;
+  double px = x_of(a, x), py = y_of(a, y * 1e-9);
+  return compare_put(page, "<g class=\"dot c%u\"><title>", colour(f)) &&
+         compare_put_text(page, c->file[f].label) &&
+         compare_put(page,
+                     ": %s, %.3g operations a byte, %.4g billion a second</title>"
+                     "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4.5\"/></g>"
+                     "<text class=number x=\"%.1f\" y=\"%.1f\">%zu</text>\n",
+                     compare_test_name(&c->test[test], name), x, y * 1e-9, px, py, px + 6, py - 5,
+                     test + 1);
+}
+
+bool compare_roofline(const compare *c, cli_bytes *page) {
+  axes a;
+  char name[64];
+  if (!roofline_axes(c, &a)) return true;
+  bool good = open_plot(page, &a, "Roofline: what memory and arithmetic allow, and what is reached",
+                        "operations for each byte read", "billion operations a second");
+  for (size_t f = 0; good && f < c->files; f++) {
+    char class[24];
+    roof r = roof_of(c, f);
+    snprintf(class, sizeof class, "roof c%u", colour(f));
+    good = put_roof(page, &a, class, r.read * 1e-9, r.int8 * 1e-9);
+    snprintf(class, sizeof class, "roof dash c%u", colour(f));
+    good = good && put_roof(page, &a, class, r.read * 1e-9, r.fp32 * 1e-9);
+  }
+  for (size_t f = 0; good && f < c->files; f++)
+    for (size_t i = 0; good && i < c->tests; i++) good = put_point(page, &a, c, f, i);
+  good = good && compare_put(page, "</svg>\n<p class=small>Solid roofs: int8, dashed: fp32. ");
+  for (size_t i = 0; good && i < c->tests; i++)
+    good = compare_put(page, "%s<b>%zu</b> %s", i ? ", " : "", i + 1,
+                       compare_test_name(&c->test[i], name));
+  return good && compare_put(page, ".</p></figure>\n");
+}
+
+/* --- Threads ------------------------------------------------------------------- */
+
+enum { MOST_POINTS = 64 };
+
+typedef struct curve {
+  double x[MOST_POINTS], y[MOST_POINTS];
+  size_t count;
+} curve;
+
+/* Keeps the larger of two values at a place, and the places in order. */
+static void add_point(curve *to, double x, double y) {
+  size_t at = to->count;
+  for (size_t i = 0; i < to->count; i++)
+    if (to->x[i] == x) {
+      if (y > to->y[i]) to->y[i] = y;
+      return;
+    }
+  if (to->count == MOST_POINTS || x <= 0 || y <= 0) return;
+  for (; at > 0 && to->x[at - 1] > x; at--) {
+    to->x[at] = to->x[at - 1];
+    to->y[at] = to->y[at - 1];
+  }
+  to->x[at] = x;
+  to->y[at] = y;
+  to->count++;
+}
+
+static curve rates_of(const compare_file *f, const compare_test *t) {
+  curve k = {.count = 0};
+  for (size_t i = 0; i < f->results; i++)
+    if (compare_same_test(t, &f->result[i])) add_point(&k, f->result[i].threads, f->result[i].rate);
+  return k;
+}
+
+static curve memory_of(const compare_file *f) {
+  curve k = {.count = 0};
+  size_t i;
+  json_t *point;
+  json_array_foreach(compare_get(f->root, "machine_limits.by_threads"), i, point) {
+    add_point(&k, compare_number(point, "threads"), 1e-9 * compare_number(point, "read.best"));
+  }
+  return k;
+}
+
+static bool put_curve(cli_bytes *page, const axes *a, const compare *c, size_t f, const curve *k) {
+  if (!k->count) return true;
+  bool good = compare_put(page, "<g class=\"dot c%u\"><title>", colour(f)) &&
+              compare_put_text(page, c->file[f].label) &&
+              compare_put(page, "</title><polyline class=\"roof c%u\" points=\"", colour(f));
+  for (size_t i = 0; good && i < k->count; i++)
+    good = compare_put(page, "%s%.1f,%.1f", i ? " " : "", x_of(a, k->x[i]), y_of(a, k->y[i]));
+  good = good && compare_put(page, "\"/>");
+  for (size_t i = 0; good && i < k->count; i++)
+    good = compare_put(page, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\"/>", x_of(a, k->x[i]),
+                       y_of(a, k->y[i]));
+  return good && compare_put(page, "</g>\n");
+}
+
+/* A plot of one curve for each file, when one of them has two points or more. */
+static bool put_curves(const compare *c, cli_bytes *page, const curve *curves, const char *title,
+                       const char *unit) {
+  axes a = {.x0 = 0, .x1 = 2};
+  bool any = false;
+  for (size_t f = 0; f < c->files; f++) {
+    any = any || curves[f].count > 1;
+    for (size_t i = 0; i < curves[f].count; i++) {
+      if (curves[f].x[i] > a.x1) a.x1 = curves[f].x[i];
+      if (curves[f].y[i] > a.y1) a.y1 = curves[f].y[i];
+    }
+  }
+  if (!any) return true;
+  a.x1 *= 1.04;
+  a.y1 *= 1.08;
+  bool good = open_plot(page, &a, title, "threads", unit);
+  for (size_t f = 0; good && f < c->files; f++) good = put_curve(page, &a, c, f, &curves[f]);
+  return good && compare_put(page, "</svg></figure>\n");
+}
+
+bool compare_scaling(const compare *c, cli_bytes *page) {
+  curve *curves = calloc(COMPARE_FILES, sizeof *curves);
+  bool good = curves != NULL;
+  for (size_t i = 0; good && i < c->tests; i++) {
+    char name[64], title[128];
+    for (size_t f = 0; f < c->files; f++) curves[f] = rates_of(&c->file[f], &c->test[i]);
+    snprintf(title, sizeof title, "%s, by threads", compare_test_name(&c->test[i], name));
+    good = put_curves(c, page, curves, title, "tokens/s");
+  }
+  for (size_t f = 0; good && f < c->files; f++) curves[f] = memory_of(&c->file[f]);
+  good = good && put_curves(c, page, curves, "Reading memory, by threads", "GB/s");
+  free(curves);
+  return good;
+}

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: MIT
+ * Files of bench into what can be compared. They may come from anywhere: nothing in
+ * them is taken for granted. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+#include "compare.h"
+
+enum { NEWEST = 2, MOST_RESULTS = 4096 };
+
+/* --- Values ---------------------------------------------------------------------- */
+
+const json_t *compare_get(const json_t *root, const char *path) {
+  const json_t *at = root;
+  while (at && *path) {
+    char key[64];
+    size_t length = strcspn(path, ".");
+    if (length >= sizeof key) return NULL;
+    memcpy(key, path, length);
+    key[length] = '\0';
+    at = json_object_get(at, key);
+    path += length + (path[length] == '.');
+  }
+  return at;
+}
+
+double compare_number(const json_t *root, const char *path) {
+  double x = json_number_value(compare_get(root, path));
+  return isfinite(x) && x > 0 ? x : 0;
+}
+
+const char *compare_text(const json_t *root, const char *path) {
+  return json_string_value(compare_get(root, path));
+}
+
+const char *compare_test_name(const compare_test *t, char text[64]) {
+  int n = snprintf(text, 64, "%s %.0f", t->work, t->tokens);
+  if (t->depth > 0) snprintf(text + n, 64 - (size_t)n, " at depth %.0f", t->depth);
+  return text;
+}
+
+const char *compare_bound_words(const char *bound) {
+  static const char *const words[][2] = {{"read", "reading memory"},
+                                         {"int8", "int8 products"},
+                                         {"fp32", "fp32 arithmetic"},
+                                         {"barrier", "threads waiting for each other"}};
+  for (size_t i = 0; bound && i < sizeof words / sizeof *words; i++)
+    if (strcmp(words[i][0], bound) == 0) return words[i][1];
+  return bound ? bound : "what is not known";
+}
+
+const json_t *compare_limits(const compare_file *f, const compare_result *r) {
+  size_t i;
+  json_t *entry;
+  json_array_foreach(compare_get(f->root, "limits"), i, entry) {
+    const char *isa = compare_text(entry, "isa");
+    if (isa && strcmp(isa, r->isa) == 0 && compare_number(entry, "threads") == r->threads)
+      return entry;
+  }
+  return NULL;
+}
+
+/* --- Notes ------------------------------------------------------------------------- */
+
+static void __attribute__((format(printf, 2, 3))) note(compare *c, const char *format, ...) {
+  char *text;
+  va_list args;
+  va_start(args, format);
+  int n = vasprintf(&text, format, args);
+  va_end(args);
+  if (n < 0) return;
+  for (char *at = text; *at; at++)
+    if ((unsigned char)*at < 0x20 || *at == 0x7f) *at = '?';
+  if (cli_bytes_add(&c->notes, text, (size_t)n)) (void)cli_bytes_add(&c->notes, "\n", 1);
+  free(text);
+}
+
+/* --- One file ---------------------------------------------------------------------- */
+
+static int refuse(const compare_file *f, const char *what) {
+  return cli_fail(HR_ERROR_FILE, "%s: %s, expected a file written by 'headrow bench --json'",
+                  f->path, what);
+}
+
+static bool is_known_work(const char *work) {
+  return work && (strcmp(work, "prompt") == 0 || strcmp(work, "generate") == 0);
+}
+
+static bool fill_result(const json_t *from, compare_result *r) {
+  *r = (compare_result){
+      .work = compare_text(from, "work"),
+      .tokens = compare_number(from, "tokens"),
+      .depth = compare_number(from, "depth"),
+      .isa = compare_text(from, "isa"),
+      .rate = compare_number(from, "tokens_per_second.median"),
+      .least = compare_number(from, "tokens_per_second.min"),
+      .sd = compare_number(from, "tokens_per_second.sd"),
+      .first = compare_number(from, "first_token_seconds.median"),
+      .joules = compare_number(from, "energy.joules_per_token.median"),
+      .bound = compare_text(from, "limit.name"),
+      .percent = compare_number(from, "limit.percent"),
+      .valid = json_is_true(compare_get(from, "limit.valid")),
+      .samples = json_array_size(compare_get(from, "seconds_samples")),
+      .disturbed = json_array_size(compare_get(from, "disturbed.samples")),
+      .digest = compare_text(from, "digest"),
+      .bytes = compare_number(from, "amount.bytes"),
+  };
+  double threads = compare_number(from, "threads");
+  r->operations = 2 * (compare_number(from, "amount.int8_macs") +
+                       compare_number(from, "amount.float_macs"));
+  r->threads = threads < 65536 ? (unsigned)threads : 0;
+  return is_known_work(r->work) && r->tokens >= 1 && r->tokens < 1e9 && r->depth < 1e9 &&
+         r->isa && r->rate > 0 && r->threads > 0;
+}
+
+static int read_results(compare_file *f) {
+  const json_t *list = json_object_get(f->root, "results");
+  char what[64];
+  size_t count = json_array_size(list);
+  if (!json_is_array(list)) return refuse(f, "has no list of results");
+  if (count > MOST_RESULTS) return refuse(f, "has too many results");
+  f->result = calloc(count + 1, sizeof *f->result);
+  if (!f->result) return cli_fail_memory();
+  for (; f->results < count; f->results++) {
+    snprintf(what, sizeof what, "result %zu is not complete", f->results + 1);
+    if (!fill_result(json_array_get(list, f->results), &f->result[f->results]))
+      return refuse(f, what);
+  }
+  return HR_OK;
+}
+
+/* The name without its folder and ".json"; a second one of the name gets a number. */
+static void set_label(compare *c, compare_file *f) {
+  const char *slash = strrchr(f->path, '/'), *name = slash ? slash + 1 : f->path;
+  size_t length = strlen(name), same = 0;
+  if (length > 5 && strcmp(name + length - 5, ".json") == 0) length -= 5;
+  if (length > 40) length = 40;
+  /* not within a code point */
+  while (length && length < strlen(name) && ((unsigned char)name[length] & 0xc0) == 0x80) length--;
+  json_t *clean = json_stringn(name, length);
+  if (clean)
+    snprintf(f->label, sizeof f->label, "%.*s", (int)length, name);
+  else
+    snprintf(f->label, sizeof f->label, "file %zu", c->files + 1);
+  json_decref(clean);
+  for (char *at = f->label; *at; at++)
+    if ((unsigned char)*at < 0x20 || *at == 0x7f) *at = '?';
+  for (size_t i = 0; i < c->files; i++) same += strcmp(c->file[i].label, f->label) == 0;
+  size_t used = strlen(f->label);
+  if (same) snprintf(f->label + used, sizeof f->label - used, " (%zu)", c->files + 1);
+}
+
+int compare_read(compare *c, const char *path) {
+  json_error_t error;
+  compare_file *f = &c->file[c->files];
+  *f = (compare_file){.path = path};
+  set_label(c, f);
+  f->root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+  if (!f->root && json_error_code(&error) == json_error_cannot_open_file)
+    return cli_fail(HR_ERROR_FILE, "%s: %s", path, error.text);
+  if (!f->root)
+    return cli_fail(HR_ERROR_FILE, "%s: line %d: %s, expected JSON", path, error.line, error.text);
+  c->files++;
+  const char *schema = compare_text(f->root, "schema");
+  double version = compare_number(f->root, "schema_version");
+  if (!schema || strcmp(schema, "headrow-bench") != 0) return refuse(f, "is something else");
+  if (version < 1 || version > 1e6 || version != floor(version))
+    return refuse(f, "has no version of its form");
+  f->version = (int)version;
+  int status = read_results(f);
+  if (status != HR_OK) return status;
+  if (f->version > NEWEST)
+    note(c, "%s: version %d of the form is newer than %d: what it has besides is not shown",
+         f->label, f->version, NEWEST);
+  if (f->version < NEWEST)
+    note(c, "%s: version %d of the form: the machine's own limits and disturbances are not in it",
+         f->label, f->version);
+  return HR_OK;
+}
+
+/* --- All files --------------------------------------------------------------------- */
+
+static bool is_same_number(const json_t *a, const json_t *b, const char *path) {
+  return compare_number(a, path) == compare_number(b, path);
+}
+
+static bool is_same_text(const json_t *a, const json_t *b, const char *path) {
+  const char *x = compare_text(a, path), *y = compare_text(b, path);
+  return x && y ? strcmp(x, y) == 0 : x == y;
+}
+
+/* Names and places of files differ: the same model has the same shape and bytes. */
+static bool is_same_model(const compare_file *a, const compare_file *b) {
+  static const char *const numbers[] = {"model.parameters", "model.layers", "model.width",
+                                        "model.vocabulary", "model.weight_bytes"};
+  if (!json_is_object(compare_get(a->root, "model"))) return false;
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    if (!is_same_number(a->root, b->root, numbers[i])) return false;
+  return is_same_text(a->root, b->root, "model.family");
+}
+
+static const char *or_unknown(const char *text) {
+  return text ? text : "not known";
+}
+
+static void note_settings(compare *c, const compare_file *f) {
+  static const char *const texts[][2] = {{"settings.cache", "the KV cache"},
+                                         {"settings.cores", "the cores asked for"}};
+  const compare_file *first = &c->file[0];
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    if (!is_same_text(first->root, f->root, texts[i][0]))
+      note(c, "%s: %s: %s, in %s: %s", f->label, texts[i][1],
+           or_unknown(compare_text(f->root, texts[i][0])), first->label,
+           or_unknown(compare_text(first->root, texts[i][0])));
+  if (json_is_true(compare_get(first->root, "settings.no_pin")) !=
+      json_is_true(compare_get(f->root, "settings.no_pin")))
+    note(c, "%s and %s: the threads of one are pinned, those of the other are not", first->label,
+         f->label);
+}
+
+static void find_models(compare *c) {
+  compare_file *first = &c->file[0];
+  for (size_t i = 0; i < c->files; i++) {
+    compare_file *f = &c->file[i];
+    f->same_model = i == 0 || is_same_model(first, f);
+    if (f->same_model && i) note_settings(c, f);
+    if (f->same_model || !f->results) continue;
+    note(c, "%s: another model (%s; %s has %s): rates are not compared, percents of limits are",
+         f->label, or_unknown(compare_text(f->root, "model.name")), first->label,
+         or_unknown(compare_text(first->root, "model.name")));
+  }
+}
+
+bool compare_same_test(const compare_test *t, const compare_result *r) {
+  return strcmp(t->work, r->work) == 0 && t->tokens == r->tokens && t->depth == r->depth;
+}
+
+static compare_test *find_test(compare *c, const compare_result *r) {
+  for (size_t i = 0; i < c->tests; i++)
+    if (compare_same_test(&c->test[i], r)) return &c->test[i];
+  if (c->tests == COMPARE_TESTS) return NULL;
+  c->test[c->tests] = (compare_test){.work = r->work, .tokens = r->tokens, .depth = r->depth};
+  return &c->test[c->tests++];
+}
+
+/* A digest begins with the number of the arithmetic: others are not comparable. */
+static void note_digests(compare *c, const compare_test *t) {
+  const compare_result *first = t->best[0];
+  char name[64];
+  for (size_t i = 1; first && first->digest && i < c->files; i++) {
+    const compare_result *r = t->best[i];
+    if (!r || !r->digest || !c->file[i].same_model || strcmp(first->digest, r->digest) == 0)
+      continue;
+    size_t length = strcspn(first->digest, "-");
+    bool alike = strncmp(first->digest, r->digest, length + 1) == 0;
+    note(c,
+         alike ? "%s and %s: %s ended in other logits (%s, %s): not the same weights, settings or "
+                 "results"
+               : "%s and %s: %s was computed by other arithmetics (%s, %s)",
+         c->file[0].label, c->file[i].label, compare_test_name(t, name), first->digest, r->digest);
+  }
+}
+
+static void note_missing(compare *c, const compare_test *t) {
+  char name[64];
+  for (size_t i = 0; i < c->files; i++)
+    if (!t->best[i] && c->file[i].results)
+      note(c, "%s: %s was not measured", c->file[i].label, compare_test_name(t, name));
+}
+
+int compare_match(compare *c) {
+  c->test = calloc(COMPARE_TESTS, sizeof *c->test);
+  if (!c->test) return cli_fail_memory();
+  find_models(c);
+  for (size_t i = 0; i < c->files; i++)
+    for (size_t j = 0; j < c->file[i].results; j++) {
+      const compare_result *r = &c->file[i].result[j];
+      compare_test *t = find_test(c, r);
+      if (!t)
+        return cli_fail(HR_ERROR_FILE, "%s: too many different tests, expected at most %d",
+                        c->file[i].path, COMPARE_TESTS);
+      if (!t->best[i] || r->rate > t->best[i]->rate) t->best[i] = r;
+    }
+  for (size_t i = 0; i < c->tests; i++) {
+    note_digests(c, &c->test[i]);
+    note_missing(c, &c->test[i]);
+  }
+  return HR_OK;
+}
+
+double compare_ratio(const compare *c, const compare_test *t, size_t file) {
+  if (!t->best[0] || !t->best[file] || !c->file[file].same_model) return 0;
+  return t->best[file]->rate / t->best[0]->rate;
+}
+
+void compare_free(compare *c) {
+  for (size_t i = 0; i < COMPARE_FILES; i++) {
+    json_decref(c->file[i].root);
+    free(c->file[i].result);
+  }
+  free(c->test);
+  cli_bytes_free(&c->notes);
+}

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: MIT
+ * headrow compare on stored files of machines that were invented, and on files
+ * that are wrong. HEADROW_COMMAND names the program. */
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/schema.h"
+#include "tests/support/shell.h"
+
+TestSuite(compare, .timeout = 300);
+
+/* Lines of shell begin with these: the two files under short names. */
+#define FIXTURES HEADROW_SOURCE_ROOT "/tests/fixtures/bench_invented_"
+#define LAPTOP "cp " FIXTURES "laptop.json $D/laptop.json; "
+#define BOARD "cp " FIXTURES "board.json $D/board.json; "
+#define BOTH LAPTOP BOARD "cd $D; "
+
+static json_t *load(const char *name) {
+  char path[512];
+  json_error_t error;
+  snprintf(path, sizeof path, "%s%s.json", FIXTURES, name);
+  json_t *document = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+  cr_assert_not_null(document, "%s: %s", path, error.text);
+  return document;
+}
+
+static result compared(const char *line) {
+  result r = shell(line);
+  cr_expect_eq(r.status, 0, "%s: %s", line, r.err);
+  cr_expect(!strstr(r.out, "nan") && !strstr(r.out, "inf "), "%s", r.out);
+  return r;
+}
+
+static void expect_words(const char *text, const char *const *words, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    cr_expect(strstr(text, words[i]), "no '%s' in %s", words[i], text);
+}
+#define EXPECT_WORDS(text, ...)                             \
+  expect_words(text, (const char *const[]){__VA_ARGS__},    \
+               sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *))
+
+/* --- Files that are right ---------------------------------------------------------- */
+
+Test(compare, the_stored_files_are_as_the_schema_says) {
+  static const char *const names[] = {"laptop", "board"};
+  json_error_t error;
+  json_t *schema = json_load_file(HEADROW_SOURCE_ROOT "/perf/schema.json", 0, &error);
+  cr_assert_not_null(schema, "%s", error.text);
+  for (size_t i = 0; i < 2; i++) {
+    char text[512] = "";
+    json_t *d = load(names[i]);
+    cr_expect(schema_allows(schema, d, text, sizeof text), "%s", text);
+    cr_expect(strstr(json_string_value(json_object_get(json_object_get(d, "machine"), "cpu")),
+                     "invented"));
+    json_decref(d);
+  }
+  json_decref(schema);
+}
+
+/* 2100 and 210, 200 and 30 tokens/s; limits of 3000 and 300, 250 and 50. */
+Test(compare, rates_are_explained) {
+  result r = compared(BOTH "$H compare laptop.json board.json");
+  EXPECT_WORDS(
+      r.out, "prompt 512: laptop is 10.00 times as fast as board (2100.0 and 210.0 tokens/s)",
+      "Both are limited by int8 products",
+      "10.00 times the rate that board could reach (1000 GOP/s by 4 threads with avx2, against 100 "
+      "GOP/s by 4 threads with dotprod)",
+      "10.00 x 1.00 = 10.00", "generate 128: laptop is 6.67 times as fast as board",
+      "Both are limited by reading memory", "35.75 GB/s by 4 threads, against 7.15 GB/s",
+      "5.00 x 1.33 = 6.67", "2 of 5 samples of board were disturbed", "an invented laptop",
+      "an invented board", "6.1.0-invented", "70.0 % int8", "60.0 % read, 2 of 5 disturbed",
+      "35.75", "(0.20 x)");
+  cr_expect(!strstr(r.out, "arithmetic "), "what does not differ is not shown: %s", r.out);
+  cr_expect_str_eq(r.err, "");
+  finish(&r);
+}
+
+Test(compare, values_for_programs) {
+  result r = compared(BOTH "$H compare --csv laptop.json board.json");
+  cr_expect_eq(lines_of(r.out), 1 + 4, "%s", r.out);
+  EXPECT_WORDS(r.out,
+               "prompt,512,0,laptop.json,smollm2-135m:q8_0,avx2,4,2100,2058,21,1,int8,70,true,5,0,",
+               "generate,128,0,board.json,smollm2-135m:q8_0,dotprod,4,30,29.4,0.3,0.15,read,60,"
+               "true,5,2,");
+  finish(&r);
+  r = compared(BOTH "$H compare --md laptop.json board.json");
+  EXPECT_WORDS(r.out, "| work | file | tier |", "|---|---|---|---:|", "| prompt 512 | board |",
+               "- prompt 512: laptop is");
+  finish(&r);
+}
+
+Test(compare, one_file_and_none) {
+  result r = compared(BOTH "$H compare laptop.json --html p.html && grep -c 'class=row' p.html");
+  EXPECT_WORDS(r.out, "prompt 512    laptop", "\n4\n");
+  cr_expect(!strstr(r.out, "what differs"), "%s", r.out);
+  finish(&r);
+  r = shell("$H compare");
+  cr_expect(r.status == 2 && strstr(r.err, "expected"), "%s", r.err);
+  finish(&r);
+}
+
+Test(compare, a_slowdown_can_be_forbidden) {
+  static const struct {
+    const char *options;
+    int status;
+    size_t lines;
+  } all[] = {{"laptop.json board.json --max-slowdown 11", 0, 0},
+             {"laptop.json board.json --max-slowdown 8", 1, 1},
+             {"laptop.json board.json --max-slowdown 5", 1, 2},
+             {"board.json laptop.json --max-slowdown 1", 0, 0},
+             {"laptop.json laptop.json --max-slowdown 1", 0, 0},
+             {"laptop.json --max-slowdown 2", 3, 1},
+             {"laptop.json board.json --max-slowdown 0", 2, 1},
+             {"laptop.json board.json --max-slowdown x", 2, 1}};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    char line[1024];
+    snprintf(line, sizeof line, BOTH "$H compare -q %s", all[i].options);
+    result r = shell(line);
+    cr_expect_eq(r.status, all[i].status, "%s: %d %s", all[i].options, r.status, r.err);
+    cr_expect_eq(lines_of(r.err), all[i].lines, "%s: %s", all[i].options, r.err);
+    finish(&r);
+  }
+}
+
+/* --- Files that differ ------------------------------------------------------------- */
+
+Test(compare, other_versions_of_the_form) {
+  result r = compared(BOTH "sed 's/\"schema_version\": 2/\"schema_version\": 7, \"more\": [1]/' "
+                           "board.json >new.json; $H compare laptop.json new.json");
+  EXPECT_WORDS(r.err, "note: new: version 7 of the form is newer than 2");
+  EXPECT_WORDS(r.out, "laptop is 10.00 times as fast as new");
+  finish(&r);
+  /* what version 1 had not */
+  json_t *d = load("board");
+  static const char *const absent[] = {"machine_limits", "scaling", "kernel_rates"};
+  for (size_t i = 0; i < 3; i++) json_object_del(d, absent[i]);
+  json_object_set_new(d, "schema_version", json_integer(1));
+  size_t i;
+  json_t *entry;
+  json_array_foreach(json_object_get(d, "results"), i, entry) {
+    json_object_del(entry, "disturbed");
+    json_object_del(entry, "energy");
+  }
+  char *text = json_dumps(d, 0), *line;
+  cr_assert_gt(asprintf(&line,
+                        BOTH "cat >old.json <<'END'\n%s\nEND\n$H compare laptop.json old.json",
+                        text),
+               0);
+  r = compared(line);
+  EXPECT_WORDS(r.err, "note: old: version 1 of the form");
+  EXPECT_WORDS(r.out, "laptop is 10.00 times as fast as old", "60.0 % read\n");
+  finish(&r);
+  free(line);
+  free(text);
+  json_decref(d);
+}
+
+Test(compare, another_model_has_no_ratio) {
+  result r = compared(BOTH "sed 's/\"layers\": 30/\"layers\": 31/; s/smollm2-135m/other/' "
+                           "board.json >other.json; $H compare laptop.json other.json");
+  EXPECT_WORDS(r.err, "note: other: another model (other:q8_0; laptop has smollm2-135m:q8_0)");
+  cr_expect(!strstr(r.out, "times as fast"), "%s", r.out);
+  EXPECT_WORDS(r.out, "70.0 % int8", "60.0 % read", "35.75");
+  finish(&r);
+  r = shell(BOTH "sed 's/\"layers\": 30/\"layers\": 31/' board.json >other.json; "
+                 "$H compare -q --max-slowdown 100 laptop.json other.json");
+  cr_expect(r.status == 3 && strstr(r.err, "no test in common"), "%d %s", r.status, r.err);
+  finish(&r);
+}
+
+Test(compare, other_settings_and_results_are_noted) {
+  result r = compared(BOTH "sed 's/\"cache\": \"f16\"/\"cache\": \"f32\"/; "
+                           "s/\"tokens\": 512/\"tokens\": 256/' board.json >b.json; "
+                           "$H compare laptop.json b.json");
+  EXPECT_WORDS(r.err, "b: the KV cache: f32, in laptop: f16", "b: prompt 512 was not measured",
+               "laptop: prompt 256 was not measured");
+  EXPECT_WORDS(r.out, "prompt 256", "prompt 512", "generate 128: laptop is 6.67");
+  finish(&r);
+  r = compared(BOTH "sed 's/\"digest\": \"1-./\"digest\": \"1-f/' board.json >b.json; "
+                    "$H compare laptop.json b.json");
+  EXPECT_WORDS(r.err, "laptop and b: prompt 512 ended in other logits");
+  finish(&r);
+  r = compared(BOTH "sed 's/\"digest\": \"1-/\"digest\": \"2-/' board.json >b.json; "
+                    "$H compare laptop.json b.json");
+  EXPECT_WORDS(r.err, "laptop and b: prompt 512 was computed by other arithmetics");
+  finish(&r);
+}
+
+Test(compare, files_of_one_name_are_told_apart) {
+  result r = compared(BOTH "mkdir x; cp board.json x/laptop.json; "
+                           "$H compare laptop.json x/laptop.json");
+  EXPECT_WORDS(r.out, "laptop is 10.00 times as fast as laptop (2)");
+  finish(&r);
+}
+
+static char *kernel(const char *isa, const char *slot, const char *shape, int rate, int limit) {
+  char *text;
+  cr_assert_gt(asprintf(&text,
+                        "{\"isa\": \"%s\", \"kernel\": \"%s__%s\", \"group\": \"q8\", \"shape\": "
+                        "\"%s\", \"threads\": 1, \"unit\": \"GOP/s\", \"rate\": %d, \"bound\": "
+                        "\"int8\", \"limit\": %d, \"percent\": %d, \"valid\": true}",
+                        isa, slot, isa, shape, rate, limit, 100 * rate / limit),
+               0);
+  return text;
+}
+
+/* One kernel by two tiers against the same by a third; a second that one file has. */
+Test(compare, kernels_of_other_tiers_are_matched) {
+#define HEAD                                                                         \
+  "{\"schema\": \"headrow-bench\", \"schema_version\": 2, \"results\": [], "         \
+  "\"kernel_rates\": ["
+  char *k[] = {
+      kernel("one", "product_q8", "<k>", 50, 200), kernel("two", "product_q8", "<k>", 100, 200),
+      kernel("two", "add", "n=8", 1, 2), kernel("x", "product_q8", "<k>", 25, 100)};
+  char *line;
+  cr_assert_gt(asprintf(&line,
+                        "cd $D; cat >a.json <<'END'\n" HEAD "%s,%s,%s]}\nEND\n"
+                        "cat >b.json <<'END'\n" HEAD "%s]}\nEND\n"
+                        "$H compare a.json b.json --html p.html && cat p.html",
+                        k[0], k[1], k[2], k[3]),
+               0);
+  result r = compared(line);
+  EXPECT_WORDS(r.out, "product_q8, <k>", "100 GOP/s, 50 % of int8 (two)",
+               "25 GOP/s, 25 % of int8 (x) (0.25 x)", "add, n=8", "<h2>Kernels</h2>",
+               "product_q8, &lt;k&gt;");
+  cr_expect(!strstr(r.out, "(one)"), "%s", r.out);
+  finish(&r);
+  free(line);
+  for (size_t i = 0; i < 4; i++) free(k[i]);
+}
+
+/* --- Files that are wrong ---------------------------------------------------------- */
+
+Test(compare, what_is_no_such_file_is_refused_by_name) {
+  static const struct {
+    const char *make, *word;
+  } all[] = {
+      {"true", "No such file"},
+      {"mkdir x.json", "x.json"},
+      {": >x.json", "line 1"},
+      {"echo '{' >x.json", "line 2"},
+      {"echo '[]' >x.json", "is something else"},
+      {"echo '{\"schema\": \"other\", \"schema_version\": 2}' >x.json", "is something else"},
+      {"echo '{\"schema\": 5, \"schema_version\": 2}' >x.json", "is something else"},
+      {"echo '{\"schema\": \"headrow-bench\"}' >x.json", "version"},
+      {"echo '{\"schema\": \"headrow-bench\", \"schema_version\": 1.5}' >x.json", "version"},
+      {"echo '{\"schema\": \"headrow-bench\", \"schema_version\": -1}' >x.json", "version"},
+      {"echo '{\"schema\": \"headrow-bench\", \"schema_version\": 2}' >x.json", "results"},
+      {"echo '{\"schema\": \"headrow-bench\", \"schema_version\": 2, \"results\": [{}]}' >x.json",
+       "result 1 is not complete"},
+      {"sed 's/\"work\": \"generate\"/\"work\": \"<b>\"/' board.json >x.json", "not complete"},
+      {"sed 's/\"threads\": 4,/\"threads\": -4,/' board.json >x.json", "not complete"},
+      {"sed 's/\"tokens\": 128/\"tokens\": 1e300/' board.json >x.json", "not complete"},
+      {"sed 's/\"median\": 30.0/\"median\": 1e999/' board.json >x.json", "line"},
+      {"sed 's/\"median\": 30.0/\"median\": -30/' board.json >x.json", "not complete"},
+      {"sed 's/\"median\": 30.0/\"median\": NaN/' board.json >x.json", "line"},
+      {"sed 's/\"isa\": \"dotprod\"/\"isa\": null/' board.json >x.json", "not complete"},
+  };
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    char line[1024];
+    snprintf(line, sizeof line, BOTH "%s; $H compare laptop.json x.json", all[i].make);
+    result r = shell(line);
+    cr_expect_eq(r.status, 3, "%s: %d %s", all[i].make, r.status, r.err);
+    cr_expect(strncmp(r.err, "headrow: x.json: ", 17) == 0 && strstr(r.err, all[i].word), "%s: %s",
+              all[i].make, r.err);
+    cr_expect_eq(lines_of(r.err), 1, "%s: %s", all[i].make, r.err);
+    cr_expect_str_eq(r.out, "", "%s", all[i].make);
+    finish(&r);
+  }
+}
+
+/* Nothing but what must be there: unknown everywhere, and no number made of it. */
+Test(compare, files_that_know_nothing) {
+  result r = compared(
+      "cd $D; echo '{\"schema\": \"headrow-bench\", \"schema_version\": 2, \"results\": [{\"work\":"
+      "\"prompt\", \"tokens\": 4, \"isa\": \"x\", \"threads\": 1, \"tokens_per_second\": "
+      "{\"median\": 5}}], \"machine\": 3, \"limits\": {}, \"machine_limits\": [], \"model\": null}'"
+      " >x.json; "
+      "echo '{\"schema\": \"headrow-bench\", \"schema_version\": 2, \"results\": []}' >y.json; "
+      "$H compare x.json y.json --html p.html && cat p.html");
+  EXPECT_WORDS(r.out, "prompt 4", "5.00", "<html", "</html>");
+  finish(&r);
+}
+
+/* --- The page ---------------------------------------------------------------------- */
+
+#define PAGE(files) "$H compare -q " files " --html p.html >/dev/null && cat p.html"
+
+Test(compare, the_page_is_whole_and_needs_nothing) {
+  result r = compared(BOTH PAGE("laptop.json board.json"));
+  EXPECT_WORDS(r.out, "<!doctype html>", "prefers-color-scheme:dark", "width=device-width",
+               "prompt 512: laptop is 10.00 times as fast as board", "Roofline",
+               "Reading memory, by threads", "generate 128, by threads", "an invented laptop",
+               "class=differs", "70&#8201;% of int8 products", "2 of 5 samples disturbed",
+               "210 tokens/s, 0.10&times;", "</html>");
+  static const char *const absent[] = {"http", "<script", "src=", "url(", "@import", "nan",
+                                       "<link"};
+  for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
+    cr_expect(!strstr(r.out, absent[i]), "%s", absent[i]);
+  finish(&r);
+}
+
+/* Every element that is opened is closed, in order. */
+static void expect_balanced(const char *page) {
+  static const char *const single[] = {"meta", "br", "line", "circle", "polyline", "!doctype"};
+  char open[64][16];
+  size_t depth = 0;
+  for (const char *at = page; (at = strchr(at, '<')); at++) {
+    bool end = at[1] == '/', alone = false;
+    char name[16] = "";
+    sscanf(at + 1 + end, "%15[a-z0-9!]", name);
+    cr_assert(name[0], "a stray < at %.30s", at);
+    for (size_t i = 0; i < sizeof single / sizeof *single; i++)
+      alone = alone || strcmp(single[i], name) == 0;
+    if (alone) continue;
+    if (!end) {
+      cr_assert_lt(depth, 64);
+      strcpy(open[depth++], name);
+    } else {
+      cr_assert(depth && strcmp(open[depth - 1], name) == 0, "</%s> closes <%s>: %.60s", name,
+                depth ? open[depth - 1] : "nothing", at);
+      depth--;
+    }
+  }
+  cr_expect_eq(depth, 0);
+}
+
+Test(compare, hostile_names_stay_text) {
+  static const char evil[] = "<img src=x onerror=\"alert('1')\">&amp;</style></title>\\u0007";
+  static const char *const keys[][2] = {{"machine", "cpu"},     {"machine", "kernel"},
+                                        {"model", "name"},      {"program", "compiler"},
+                                        {"machine", "governor"}, {NULL, "time"}};
+  json_t *d = load("board"), *bad = json_loads("[\"\\u0007<i>\"]", 0, NULL);
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    json_object_set_new(keys[i][0] ? json_object_get(d, keys[i][0]) : d, keys[i][1],
+                        json_string(evil));
+  size_t i;
+  json_t *r, *parts[2] = {json_object_get(d, "results"), json_object_get(d, "limits")};
+  for (size_t p = 0; p < 2; p++)
+    json_array_foreach(parts[p], i, r) json_object_set_new(r, "isa", json_string("</svg><i>\a"));
+  json_array_foreach(parts[0], i, r) {
+    json_object_set(r, "digest", json_array_get(bad, 0));
+    json_object_set_new(json_object_get(r, "limit"), "name", json_string("<script>\a"));
+  }
+  char *text = json_dumps(d, 0), *line;
+  cr_assert_gt(asprintf(&line,
+                        BOTH "cat >'<b>|,\".json' <<'END'\n%s\nEND\n"
+                             "$H compare laptop.json '<b>|,\".json' --html p.html >table && "
+                             "! grep -q '[[:cntrl:]]' table && cat p.html",
+                        text),
+               0);
+  result page = compared(line);
+  expect_balanced(page.out);
+  static const char *const absent[] = {"<img", "<script", "<i>", "<b>|", "onerror=\"", "\a"};
+  for (i = 0; i < sizeof absent / sizeof *absent; i++) {
+    const char *at = strstr(page.out, absent[i]);
+    if (at && strncmp(at, "<i></i>", 7) == 0) continue; /* the legend's own */
+    cr_expect_null(at, "%s: %.60s", absent[i], at);
+  }
+  EXPECT_WORDS(page.out, "&lt;img src=x onerror=&quot;alert(&#39;1&#39;)&quot;&gt;&amp;amp;",
+               "&lt;b&gt;|,&quot;");
+  cr_expect(!strchr(page.err, '\a'), "a control character on the terminal");
+  finish(&page);
+  free(line);
+  cr_assert_gt(asprintf(&line, BOTH "cat >'<b>|,\".json' <<'END'\n%s\nEND\n"
+                                    "$H compare -q laptop.json '<b>|,\".json' --csv",
+                        text),
+               0);
+  result csv = compared(line);
+  EXPECT_WORDS(csv.out, "\"<b>|,\"\".json\"");
+  cr_expect(!strchr(csv.out, '\a'));
+  finish(&csv);
+  free(line);
+  free(text);
+  json_decref(bad);
+  json_decref(d);
+}
+
+Test(compare, the_page_of_the_stored_files_is_well_formed) {
+  result r = compared(BOTH PAGE("laptop.json board.json laptop.json"));
+  expect_balanced(r.out);
+  finish(&r);
+}
+
+Test(compare, a_page_that_can_not_be_written) {
+  result r = shell(BOTH "$H compare laptop.json --html none/p.html");
+  cr_expect(r.status == 3 && strstr(r.err, "none/p.html") && r.out_bytes == 0, "%s", r.err);
+  finish(&r);
+}
+
+/* What bench writes is what compare reads. */
+Test(compare, files_of_bench_itself) {
+  result r = compared("cd $D; $H bench -q -p 4,8 -n 2 -r 2 -t 1 --json a.json >/dev/null && "
+                      "$H bench -q -p 8 -n 2 -r 2 -t 1,2 --json b.json >/dev/null && "
+                      "$H compare a.json b.json --html p.html && cat p.html");
+  EXPECT_WORDS(r.out, "prompt 8", "generate 2", "tokens/s", "</html>");
+  EXPECT_WORDS(r.err, "b: prompt 4 was not measured");
+  expect_balanced(strstr(r.out, "<!doctype"));
+  finish(&r);
+}
