@@ -175,8 +175,8 @@ Test(compare, other_settings_and_results_are_noted) {
   result r = compared(BOTH "sed 's/\"cache\": \"f16\"/\"cache\": \"f32\"/; "
                            "s/\"tokens\": 512/\"tokens\": 256/' board.json >b.json; "
                            "$H compare laptop.json b.json");
-  EXPECT_WORDS(r.err, "b: the KV cache: f32, in laptop: f16", "b: prompt 512 was not measured",
-               "laptop: prompt 256 was not measured");
+  EXPECT_WORDS(r.err, "b: the KV cache: f32, in laptop: f16", "b: not measured: prompt 512\n",
+               "laptop: not measured: prompt 256\n");
   EXPECT_WORDS(r.out, "prompt 256", "prompt 512", "generate 128: laptop is 6.67");
   finish(&r);
   r = compared(BOTH "sed 's/\"digest\": \"1-./\"digest\": \"1-f/' board.json >b.json; "
@@ -397,7 +397,7 @@ Test(compare, files_of_bench_itself) {
                       "$H bench -q -p 8 -n 2 -r 2 -t 1,2 --json b.json >/dev/null && "
                       "$H compare a.json b.json --html p.html && cat p.html");
   EXPECT_WORDS(r.out, "prompt 8", "generate 2", "tokens/s", "</html>");
-  EXPECT_WORDS(r.err, "b: prompt 4 was not measured");
+  EXPECT_WORDS(r.err, "b: not measured: prompt 4\n");
   expect_balanced(strstr(r.out, "<!doctype"));
   finish(&r);
 }

@@ -265,11 +265,19 @@ static void note_digests(compare *c, const compare_test *t) {
   }
 }
 
-static void note_missing(compare *c, const compare_test *t) {
-  char name[64];
-  for (size_t i = 0; i < c->files; i++)
-    if (!t->best[i] && c->file[i].results)
-      note(c, "%s: %s was not measured", c->file[i].label, compare_test_name(t, name));
+/* One line for all that a file lacks. */
+static void note_missing(compare *c, size_t file) {
+  cli_bytes list = {0};
+  bool good = true;
+  for (size_t i = 0; i < c->tests && c->file[file].results; i++) {
+    char name[64];
+    if (c->test[i].best[file]) continue;
+    good = good && compare_put(&list, "%s%s", list.used ? ", " : "",
+                               compare_test_name(&c->test[i], name));
+  }
+  if (good && list.used)
+    note(c, "%s: not measured: %.*s", c->file[file].label, (int)list.used, list.data);
+  cli_bytes_free(&list);
 }
 
 int compare_match(compare *c) {
@@ -285,10 +293,8 @@ int compare_match(compare *c) {
                         c->file[i].path, COMPARE_TESTS);
       if (!t->best[i] || r->rate > t->best[i]->rate) t->best[i] = r;
     }
-  for (size_t i = 0; i < c->tests; i++) {
-    note_digests(c, &c->test[i]);
-    note_missing(c, &c->test[i]);
-  }
+  for (size_t i = 0; i < c->tests; i++) note_digests(c, &c->test[i]);
+  for (size_t i = 0; i < c->files; i++) note_missing(c, i);
   return HR_OK;
 }
 
