@@ -14,6 +14,7 @@
 #include "headrow/headrow.h"
 #include "tests/support/arrays.h"
 #include "tests/support/measure.h"
+#include "tests/support/shell.h"
 
 #define FAMILIES HEADROW_SOURCE_ROOT "/tests/fixtures/families/"
 
@@ -349,6 +350,7 @@ static void remove_folder(const path *folder) {
   rmdir(path_of("%s/1_Pooling", folder->text).text);
   unlink(path_of("%s/model.safetensors", folder->text).text);
   unlink(path_of("%s/config.json", folder->text).text);
+  unlink(path_of("%s/tokenizer.json", folder->text).text);
   rmdir(folder->text);
 }
 
@@ -611,4 +613,77 @@ Test(checkpoints, tiny_llama_in_q8_0) {
   hr_session_free(b);
   hr_model_free(q8);
   hr_model_free(f32);
+}
+
+/* --- Ranking --------------------------------------------------------------------- */
+
+/* RoBERTa's form of a pair goes into the head that gives one score. */
+Test(families, a_pair_of_texts_is_ranked) {
+  static const char tokenizer[] =
+      "{\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},\"post_processor\":{\"type\":"
+      "\"RobertaProcessing\",\"sep\":[\"</s>\",2],\"cls\":[\"<s>\",0]},\"model\":{\"type\":"
+      "\"WordPiece\",\"unk_token\":\"u\",\"continuing_subword_prefix\":\"##\","
+      "\"max_input_chars_per_word\":9,\"vocab\":{\"<s>\":0,\"u\":1,\"</s>\":2,\"a\":3,\"b\":4,"
+      "\"c\":5,\"d\":6}}}";
+  json_t *config = json_load_file(FAMILIES "roberta_config.json", 0, NULL);
+  path folder = make_folder(FAMILIES "roberta.safetensors", config);
+  FILE *f = fopen(path_of("%s/tokenizer.json", folder.text).text, "w");
+  cr_assert(f && fputs(tokenizer, f) >= 0 && fclose(f) == 0);
+  hr_model *model = open_model(folder.text);
+  hr_error err = {0};
+  int32_t ids[16], types[16];
+  size_t count;
+  cr_assert(hr_tokenize_pair(model, "a b", 3, "d", 1, ids, types, 16, &count, &err) == HR_OK, "%s",
+            err.message);
+  const int32_t expected[] = {0, 3, 4, 2, 2, 6, 2};
+  cr_assert_eq(count, 7);
+  cr_expect_arr_eq(ids, expected, sizeof expected);
+  hr_session *session = encode(model, ids, types, count, 1);
+  setenv("MODEL", folder.text, 1);
+  result r = shell("printf 'c a\\nd\\n' | $H rerank \"$MODEL\" --query 'a b' -t 2");
+  const char *second = strchr(r.out, '\n');
+  cr_assert(r.status == 0 && second, "%s%s", r.out, r.err);
+  char score[64];
+  snprintf(score, sizeof score, "\n%.9g\td\n", (double)hr_session_scores(session, 0)[0]);
+  cr_expect_str_eq(second, score);
+  finish(&r);
+  r = shell("$H rerank \"$MODEL\" -q 'a b' 'c a' d 'b b' --sort --json |"
+            " sed 's/.*\"score\":\\([^,]*\\).*/\\1/' >$D/scores; wc -l <$D/scores;"
+            " sort -g -r -c $D/scores");
+  cr_expect(r.status == 0 && strcmp(r.out, "3\n") == 0, "%s%s", r.out, r.err);
+  finish(&r);
+  r = shell("$H rerank \"$MODEL\" -q x </dev/null");
+  cr_expect(r.status == 2 && strstr(r.err, "standard input"), "%d %s", r.status, r.err);
+  finish(&r);
+  hr_session_free(session);
+  hr_model_free(model);
+  remove_folder(&folder);
+  json_decref(config);
+}
+
+/* A line of scores for each text, as the session gives them. */
+Test(families, a_classifier_gives_its_scores) {
+  json_t *config = json_load_file(FAMILIES "bert_config.json", 0, NULL);
+  path folder = make_folder(FAMILIES "bert.safetensors", config);
+  hr_model *model = open_model(folder.text);
+  const int32_t ids[] = {1, 5, 2};
+  hr_session *session = encode(model, ids, NULL, 3, 1);
+  const float *scores = hr_session_scores(session, 0);
+  char line[100];
+  snprintf(line, sizeof line, "%.9g %.9g %.9g\n", (double)scores[0], (double)scores[1],
+           (double)scores[2]);
+  setenv("MODEL", folder.text, 1);
+  result r = shell("$H embed \"$MODEL\" --ids 1,5,2 --scores");
+  cr_expect_str_eq(r.out, line, "%s", r.err);
+  finish(&r);
+  hr_session_free(session);
+  hr_model_free(model);
+  remove_folder(&folder);
+  json_decref(config);
+}
+
+Test(families, a_model_without_a_ranking_head_ranks_nothing) {
+  result r = shell("$H rerank $ROOT/tests/fixtures/families/bert.gguf -q a b");
+  cr_expect(r.status == 3 && strstr(r.err, "expected a ranking head"), "%s", r.err);
+  finish(&r);
 }

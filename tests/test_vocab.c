@@ -290,6 +290,60 @@ Test(json, wordpiece) {
   hr_tokenizer_free(t);
 }
 
+/* --- Two texts ---------------------------------------------------------------------- */
+
+static void expect_pair(const char *post_processor, const int32_t *ids, const int32_t *types,
+                        size_t count) {
+  char json[1200];
+  snprintf(json, sizeof json,
+           "{'pre_tokenizer':{'type':'BertPreTokenizer'},%s'model':{'type':'WordPiece',"
+           "'unk_token':'u','continuing_subword_prefix':'##','max_input_chars_per_word':9,"
+           "'vocab':{'u':0,'<s>':1,'</s>':2,'a':3,'b':4,'c':5}}}",
+           post_processor);
+  hr_tokenizer *t = from_json(json);
+  hr_error err = {0};
+  int32_t *got = NULL, *got_types = NULL;
+  size_t n;
+  hr_status status = hr_tokenizer_encode_pair(t, (hr_piece){"a b", 3}, (hr_piece){"c", 1}, &got,
+                                              &got_types, &n, &err);
+  if (count == 0) {
+    cr_expect(status == HR_ERROR_FILE && strstr(err.message, "two texts"), "%s", err.message);
+  } else {
+    cr_assert(status == HR_OK, "%s: %s", post_processor, err.message);
+    cr_assert_eq(n, count, "%s: %zu ids", post_processor, n);
+    cr_expect_arr_eq(got, ids, n * sizeof *ids, "%s", post_processor);
+    cr_expect_arr_eq(got_types, types, n * sizeof *types, "%s", post_processor);
+  }
+  hr_free(got);
+  hr_free(got_types);
+  hr_tokenizer_free(t);
+}
+#define IDS(...) (const int32_t[]){__VA_ARGS__}
+#define TOKEN(name) "{'SpecialToken':{'id':'" name "','type_id':0}},"
+#define TEXT(name, type) "{'Sequence':{'id':'" name "','type_id':" type "}},"
+#define NAMES "'special_tokens':{'<s>':{'ids':[1]},'</s>':{'ids':[2]}}"
+
+Test(json, pairs) {
+  expect_pair("'post_processor':{'type':'BertProcessing','sep':['</s>',2],'cls':['<s>',1]},",
+              IDS(1, 3, 4, 2, 5, 2), IDS(0, 0, 0, 0, 1, 1), 6);
+  expect_pair("'post_processor':{'type':'RobertaProcessing','sep':['</s>',2],'cls':['<s>',1]},",
+              IDS(1, 3, 4, 2, 2, 5, 2), IDS(0, 0, 0, 0, 0, 0, 0), 7);
+  expect_pair("'post_processor':{'type':'TemplateProcessing',"
+              "'single':[" TOKEN("<s>") TEXT("A", "0") "{'SpecialToken':{'id':'</s>'}}],"
+              "'pair':[" TOKEN("<s>") TEXT("A", "0") TOKEN("</s>") TOKEN("<s>") TEXT("B", "1")
+              "{'SpecialToken':{'id':'</s>'}}]," NAMES "},",
+              IDS(1, 3, 4, 2, 1, 5, 2), IDS(0, 0, 0, 0, 0, 1, 1), 7);
+}
+
+/* Another order, and none. */
+Test(json, pairs_of_another_form_are_refused_when_asked_for) {
+  expect_pair("'post_processor':{'type':'TemplateProcessing',"
+              "'single':[" TOKEN("<s>") "{'Sequence':{'id':'A'}}],"
+              "'pair':[" TOKEN("<s>") TEXT("B", "0") "{'Sequence':{'id':'A'}}]," NAMES "},",
+              NULL, NULL, 0);
+  expect_pair("", NULL, NULL, 0);
+}
+
 /* --- Refusals ---------------------------------------------------------------------- */
 
 static void expect_refused(const char *text, size_t bytes, const char *part) {

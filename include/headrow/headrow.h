@@ -171,6 +171,14 @@ HR_API hr_status hr_tokenize(const hr_model *model, const char *text, size_t len
                              unsigned flags, int32_t *ids, size_t capacity, size_t *count,
                              hr_error *err);
 
+/* Turns two texts into one sequence, in the form that models with a head for pairs are
+ * trained on: a query and a document for a ranking model. types[i] is the segment that
+ * token i belongs to. Writes and counts as hr_tokenize does; both arrays hold capacity
+ * numbers. Fails where the model's tokenizer has no such form. */
+HR_API hr_status hr_tokenize_pair(const hr_model *model, const char *first, size_t first_length,
+                                  const char *second, size_t second_length, int32_t *ids,
+                                  int32_t *types, size_t capacity, size_t *count, hr_error *err);
+
 /* The bytes that a token stands for, as they would appear inside a text; the
  * length goes to *length. Control tokens give their name when with_special is
  * true and nothing otherwise. The pointer lives as long as the model. NULL

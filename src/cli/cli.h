@@ -64,6 +64,7 @@ extern const cli_command cli_tokenize_command;
 extern const cli_command cli_detokenize_command;
 extern const cli_command cli_logits_command;
 extern const cli_command cli_embed_command;
+extern const cli_command cli_rerank_command;
 extern const cli_command cli_info_command;
 extern const cli_command cli_bench_command;
 extern const cli_command cli_compare_command;

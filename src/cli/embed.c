@@ -11,7 +11,7 @@ typedef struct settings {
   cli_common common;
   const char *file;
   cli_choice pooling;
-  bool no_normalize, truncate, json;
+  bool no_normalize, scores, truncate, json;
 } settings;
 
 #define AT(member) .offset = offsetof(settings, member)
@@ -26,6 +26,8 @@ static const cli_option options[] = {
      CLI_CHOICE, AT(pooling), .choices = poolings},
     {"no-normalize", 0, NULL, "leave the vector's length as it is (default: length 1)", CLI_FLAG,
      AT(no_normalize)},
+    {"scores", 0, NULL, "the scores of the model's classifier in place of the vector", CLI_FLAG,
+     AT(scores)},
     {"truncate", 0, NULL, "cut a text that is longer than the context, and say so", CLI_FLAG,
      AT(truncate)},
     {"json", 0, NULL, "a line of JSON for each text", CLI_FLAG, AT(json)},
@@ -92,8 +94,8 @@ static int tokenize_all(const settings *s, const hr_model *model, cli_text_list 
 typedef struct printer {
   const settings *settings;
   hr_pooling pooling;
-  float *vector;
-  size_t width;
+  float *vector; /* [width] */
+  size_t width;  /* numbers of a line */
 } printer;
 
 static int print_json(const printer *p, const cli_text *t) {
@@ -102,7 +104,16 @@ static int print_json(const printer *p, const cli_text *t) {
     json_array_append_new(numbers, json_real((double)p->vector[k]));
   return cli_print_json(json_pack(
       "{s:o, s:I, s:o}", "text", t->text ? cli_json_text(t->text, t->length) : json_null(),
-      "tokens", (json_int_t)t->count, "embedding", numbers));
+      "tokens", (json_int_t)t->count, p->settings->scores ? "scores" : "embedding", numbers));
+}
+
+static hr_status fill_vector(const printer *p, const hr_session *session, size_t text,
+                             hr_error *err) {
+  if (!p->settings->scores)
+    return hr_session_embedding(session, text, p->pooling, !p->settings->no_normalize, p->vector,
+                                err);
+  memcpy(p->vector, hr_session_scores(session, text), p->width * sizeof *p->vector);
+  return HR_OK;
 }
 
 static int print_vectors(void *data, const hr_session *session, const cli_text_list *list,
@@ -110,9 +121,7 @@ static int print_vectors(void *data, const hr_session *session, const cli_text_l
   printer *p = data;
   for (size_t i = 0; i < count; i++) {
     hr_error err;
-    if (hr_session_embedding(session, i, p->pooling, !p->settings->no_normalize, p->vector, &err) !=
-        HR_OK)
-      return cli_fail_error(NULL, &err);
+    if (fill_vector(p, session, i, &err) != HR_OK) return cli_fail_error(NULL, &err);
     if (p->settings->json) {
       int status = print_json(p, &list->item[begin + i]);
       if (status != HR_OK) return status;
@@ -137,8 +146,11 @@ static int choose_pooling(const settings *s, const hr_model *model, hr_pooling *
 }
 
 static int embed(const settings *s, const hr_model *model, cli_text_list *list) {
-  printer p = {.settings = s, .width = hr_model_width(model)};
-  int status = choose_pooling(s, model, &p.pooling);
+  printer p = {.settings = s,
+               .width = s->scores ? hr_model_classes(model) : hr_model_width(model)};
+  if (p.width == 0)
+    return cli_fail(HR_ERROR_USAGE, "--scores: the model has no classifier, expected one that has");
+  int status = s->scores ? HR_OK : choose_pooling(s, model, &p.pooling);
   if (status != HR_OK) return status;
   hr_session *session = cli_open_session(&s->common, model, &status);
   if (!session) return status;

@@ -14,6 +14,7 @@ static const cli_command *const commands[] = {
     &cli_detokenize_command,
     &cli_logits_command,
     &cli_embed_command,
+    &cli_rerank_command,
     &cli_info_command,
     &cli_bench_command,
     &cli_compare_command,

@@ -31,6 +31,29 @@ hr_status hr_tokenize(const hr_model *model, const char *text, size_t length, un
   return HR_OK;
 }
 
+hr_status hr_tokenize_pair(const hr_model *model, const char *first, size_t first_length,
+                           const char *second, size_t second_length, int32_t *ids, int32_t *types,
+                           size_t capacity, size_t *count, hr_error *err) {
+  *count = 0;
+  hr_status status = need_tokenizer(model, err);
+  if (status != HR_OK) return status;
+  int32_t *all, *all_types;
+  status = hr_tokenizer_encode_pair(model->tokenizer, (hr_piece){first, first_length},
+                                    (hr_piece){second, second_length}, &all, &all_types, count,
+                                    err);
+  if (status != HR_OK) return status;
+  size_t copied = *count < capacity ? *count : capacity;
+  /* A model without types takes none but 0. */
+  bool typed = hr_model_types(model) > 1;
+  for (size_t i = 0; i < copied; i++) {
+    ids[i] = all[i];
+    types[i] = typed ? all_types[i] : 0;
+  }
+  hr_free(all);
+  hr_free(all_types);
+  return HR_OK;
+}
+
 const char *hr_token_text(const hr_model *model, int32_t id, bool with_special, size_t *length,
                           hr_error *err) {
   *length = 0;

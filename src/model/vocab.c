@@ -126,6 +126,16 @@ void hr_vocab_set_template(hr_vocab *vocab, bool add_bos, bool add_eos) {
   vocab->around = (hr_template){0};
   if (add_bos && vocab->bos >= 0) vocab->around.before[vocab->around.before_count++] = vocab->bos;
   if (add_eos && vocab->eos >= 0) vocab->around.after[vocab->around.after_count++] = vocab->eos;
+  hr_vocab_set_pairs(vocab);
+}
+
+void hr_vocab_set_pairs(hr_vocab *vocab) {
+  hr_template *t = &vocab->around;
+  t->pairs = t->before_count && t->after_count == 1;
+  if (!t->pairs) return;
+  t->second_type = vocab->kind == HR_VOCAB_WORDPIECE;
+  t->between_count = t->second_type ? 1 : 2;
+  t->between[0] = t->between[1] = t->after[0];
 }
 
 /* --- Where texts end ------------------------------------------------------- */

@@ -40,6 +40,9 @@ char *hr_vocab_keep(hr_vocab_storage *storage, const char *text, size_t length, 
 
 /* bos before and eos behind a text, when they are wanted and there are such tokens. */
 void hr_vocab_set_template(hr_vocab *vocab, bool add_bos, bool add_eos);
+/* How two texts are put together where the file has no word of it: BERT's [CLS] a
+ * [SEP] b [SEP] with types, RoBERTa's <s> a </s></s> b </s> without. */
+void hr_vocab_set_pairs(hr_vocab *vocab);
 
 /* Lists where texts end: mark[id] is set for those that the files name; known
  * markers are added. */

@@ -595,54 +595,117 @@ static hr_status add_around(reader *r, int32_t *ids, size_t *count, const json_t
   return HR_OK;
 }
 
-/* ["[SEP]", 102] */
-static hr_status post_pair(reader *r, const json_t *json) {
+/* {"sep": ["[SEP]", 102], "cls": ["[CLS]", 101]} */
+static hr_status post_cls_sep(reader *r, const json_t *json) {
   hr_template *t = &r->vocab->around;
-  hr_status status =
-      add_around(r, t->before, &t->before_count, json_array_get(json_object_get(json, "cls"), 1));
-  if (status != HR_OK) return status;
-  return add_around(r, t->after, &t->after_count, json_array_get(json_object_get(json, "sep"), 1));
+  const json_t *cls = json_array_get(json_object_get(json, "cls"), 1);
+  const json_t *sep = json_array_get(json_object_get(json, "sep"), 1);
+  hr_status status = add_around(r, t->before, &t->before_count, cls);
+  if (status == HR_OK) status = add_around(r, t->after, &t->after_count, sep);
+  if (status == HR_OK) status = add_around(r, t->between, &t->between_count, sep);
+  t->pairs = true;
+  return status;
 }
 
-/* One item of a template: the text itself, or tokens by the name of their list. */
-static hr_status read_item(reader *r, const json_t *json, const json_t *item, bool *after) {
-  hr_template *t = &r->vocab->around;
-  const json_t *special = json_object_get(json_object_get(item, "SpecialToken"), "id");
-  const json_t *sequence = json_object_get(json_object_get(item, "Sequence"), "id");
-  if (is_text(sequence, "A") && !*after) {
-    *after = true;
-    return HR_OK;
-  }
-  if (!json_is_string(special))
-    return wrong(r, "item of a template", item, "a SpecialToken or, once, the Sequence A");
-  const char *name = json_string_value(special);
+static hr_status post_bert(reader *r, const json_t *json) {
+  r->vocab->around.second_type = true;
+  return post_cls_sep(r, json);
+}
+
+static hr_status post_roberta(reader *r, const json_t *json) {
+  hr_status status = post_cls_sep(r, json);
+  if (status != HR_OK) return status;
+  return add_around(r, r->vocab->around.between, &r->vocab->around.between_count,
+                    json_array_get(json_object_get(json, "sep"), 1));
+}
+
+/* Tokens of a template between two of its texts. */
+typedef struct part {
+  int32_t *ids;
+  size_t *count;
+} part;
+
+static hr_status read_special(reader *r, const json_t *json, const char *name, part to) {
   const json_t *ids =
       json_object_get(json_object_get(json_object_get(json, "special_tokens"), name), "ids");
   if (!json_is_array(ids)) return wrong(r, name, ids, "an array of ids in 'special_tokens'");
   hr_status status = HR_OK;
   for (size_t i = 0; i < json_array_size(ids) && status == HR_OK; i++)
-    status = add_around(r, *after ? t->after : t->before,
-                        *after ? &t->after_count : &t->before_count, json_array_get(ids, i));
+    status = add_around(r, to.ids, to.count, json_array_get(ids, i));
   return status;
 }
 
+/* The items of a template into parts: what is before each of the texts, in that
+ * order, and behind the last. */
+static hr_status read_items(reader *r, const json_t *json, const char *member,
+                            const char *const *texts, size_t text_count, const part *parts) {
+  const json_t *items = json_object_get(json, member);
+  size_t at = 0;
+  if (!json_is_array(items)) return wrong(r, member, items, "an array");
+  for (size_t i = 0; i < json_array_size(items); i++) {
+    const json_t *item = json_array_get(items, i);
+    const json_t *special = json_object_get(json_object_get(item, "SpecialToken"), "id");
+    if (at < text_count &&
+        is_text(json_object_get(json_object_get(item, "Sequence"), "id"), texts[at])) {
+      at++;
+      continue;
+    }
+    if (!json_is_string(special))
+      return wrong(r, "item of a template", item, "a SpecialToken or, once, a Sequence");
+    hr_status status = read_special(r, json, json_string_value(special), parts[at]);
+    if (status != HR_OK) return status;
+  }
+  if (at == text_count) return HR_OK;
+  return wrong(r, member, items,
+               text_count == 1 ? "a template with the Sequence A"
+                               : "a template with the Sequences A and B");
+}
+
+static bool same_ids(const int32_t *a, size_t a_count, const int32_t *b, size_t b_count) {
+  return a_count == b_count && memcmp(a, b, a_count * sizeof *a) == 0;
+}
+
+/* How two texts are put together: taken when it has the form that there is a place
+ * for. Most models never see two, so that another form is no reason to refuse one. */
+static void read_pair(reader *r, const json_t *json) {
+  static const char *const texts[] = {"A", "B"};
+  hr_template *t = &r->vocab->around, pair = {0};
+  hr_error ignored, *err = r->err;
+  const part parts[] = {{pair.before, &pair.before_count},
+                        {pair.between, &pair.between_count},
+                        {pair.after, &pair.after_count}};
+  r->err = &ignored;
+  bool read = read_items(r, json, "pair", texts, 2, parts) == HR_OK;
+  r->err = err;
+  if (!read || !same_ids(pair.before, pair.before_count, t->before, t->before_count) ||
+      !same_ids(pair.after, pair.after_count, t->after, t->after_count))
+    return;
+  memcpy(t->between, pair.between, sizeof t->between);
+  t->between_count = pair.between_count;
+  t->pairs = true;
+  size_t i;
+  const json_t *item;
+  json_array_foreach(json_object_get(json, "pair"), i, item) {
+    const json_t *sequence = json_object_get(item, "Sequence");
+    if (is_text(json_object_get(sequence, "id"), "B"))
+      t->second_type = json_integer_value(json_object_get(sequence, "type_id")) == 1;
+  }
+}
+
 static hr_status post_template(reader *r, const json_t *json) {
-  const json_t *single = json_object_get(json, "single");
-  bool after = false;
-  hr_status status = HR_OK;
-  if (!json_is_array(single)) return wrong(r, "single", single, "an array");
-  for (size_t i = 0; i < json_array_size(single) && status == HR_OK; i++)
-    status = read_item(r, json, json_array_get(single, i), &after);
-  if (status == HR_OK && !after)
-    return wrong(r, "single", single, "a template with the Sequence A");
+  static const char *const text[] = {"A"};
+  hr_template *t = &r->vocab->around;
+  const part parts[] = {{t->before, &t->before_count}, {t->after, &t->after_count}};
+  hr_status status = read_items(r, json, "single", text, 1, parts);
+  if (status == HR_OK) read_pair(r, json);
   return status;
 }
 
 static hr_status read_post_processor(reader *r, const json_t *json) {
   static const component known[] = {
       {"Sequence", post_sequence},           {"ByteLevel", post_nothing},
-      {"TemplateProcessing", post_template}, {"BertProcessing", post_pair},
-      {"RobertaProcessing", post_pair},
+      {"TemplateProcessing", post_template}, {"BertProcessing", post_bert},
+      {"RobertaProcessing", post_roberta},
   };
   return read_component(r, "post-processor", known, COUNT(known), json);
 }

@@ -297,3 +297,47 @@ hr_status hr_tokenizer_encode_chat(const hr_tokenizer *t, const char *text,
                         .marked = text};
   return encode_all(&encoder, text, length, ids, count);
 }
+
+/* --- Two texts -------------------------------------------------------------- */
+
+static int32_t *put(int32_t *to, const int32_t *ids, size_t count) {
+  memcpy(to, ids, count * sizeof *to);
+  return to + count;
+}
+
+hr_status hr_tokenizer_encode_pair(const hr_tokenizer *t, hr_piece first, hr_piece second,
+                                   int32_t **ids, int32_t **types, size_t *count, hr_error *err) {
+  const hr_template *around = &t->around;
+  int32_t *a = NULL, *b = NULL;
+  size_t a_count, b_count;
+  *ids = *types = NULL;
+  *count = 0;
+  if (!around->pairs)
+    return hr_fail(err, HR_ERROR_FILE,
+                   "the tokenizer does not say how two texts are put together, expected tokens "
+                   "around them as BERT has");
+  hr_status status = hr_tokenizer_encode(t, first.text, first.length, 0, &a, &a_count, err);
+  if (status == HR_OK)
+    status = hr_tokenizer_encode(t, second.text, second.length, 0, &b, &b_count, err);
+  if (status == HR_OK) {
+    size_t front = around->before_count + a_count + around->between_count;
+    size_t all = front + b_count + around->after_count;
+    *ids = hr_calloc(all + 1, sizeof **ids); /* each text is far below a size_t */
+    *types = hr_calloc(all + 1, sizeof **types);
+    if (*ids && *types) {
+      int32_t *end = put(*ids, around->before, around->before_count);
+      end = put(put(end, a, a_count), around->between, around->between_count);
+      put(put(end, b, b_count), around->after, around->after_count);
+      for (size_t i = front; i < all && around->second_type; i++) (*types)[i] = 1;
+      *count = all;
+    } else {
+      status = hr_fail_memory(err, "tokens of two texts", all * 2 * sizeof **ids);
+      hr_free(*ids);
+      hr_free(*types);
+      *ids = *types = NULL;
+    }
+  }
+  hr_free(a);
+  hr_free(b);
+  return status;
+}

@@ -117,10 +117,12 @@ hr_step_list hr_bert_words(void);
 
 #define HR_TEMPLATE_IDS 8
 
-/* Ids that go around a text. */
+/* Ids that go around a text, and between two that are read together. */
 typedef struct hr_template {
-  int32_t before[HR_TEMPLATE_IDS], after[HR_TEMPLATE_IDS];
-  size_t before_count, after_count;
+  int32_t before[HR_TEMPLATE_IDS], after[HR_TEMPLATE_IDS], between[HR_TEMPLATE_IDS];
+  size_t before_count, after_count, between_count;
+  bool pairs;       /* between is known */
+  bool second_type; /* the second text, and what is after it, are segments of type 1 */
 } hr_template;
 
 /* What a model file says of its vocabulary. The creator of a tokenizer copies
@@ -171,6 +173,12 @@ hr_status hr_tokenizer_encode(const hr_tokenizer *tokenizer, const char *text, s
 hr_status hr_tokenizer_encode_chat(const hr_tokenizer *tokenizer, const char *text,
                                    const unsigned char *data, size_t length, int32_t **ids,
                                    size_t *count, hr_error *err);
+
+/* Two texts as one sequence, as the template says: before, the first, between, the
+ * second, after. *ids and *types are allocated and hold *count numbers. HR_ERROR_FILE
+ * when the template knows no pairs. */
+hr_status hr_tokenizer_encode_pair(const hr_tokenizer *tokenizer, hr_piece first, hr_piece second,
+                                   int32_t **ids, int32_t **types, size_t *count, hr_error *err);
 
 /* The bytes a token stands for inside a text (U+2581 is a space here, a byte
  * token its byte, byte-level letters their bytes). Control tokens: their name

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT
+ * headrow rerank: how well texts answer a query, by a model with a ranking head. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+#include "output.h"
+#include "texts.h"
+
+typedef struct settings {
+  cli_common common;
+  const char *query, *file;
+  bool sort, json;
+} settings;
+
+#define AT(member) .offset = offsetof(settings, member)
+
+static const cli_option options[] = {
+    {"query", 'q', "TEXT", "what the texts are scored for", CLI_TEXT, AT(query)},
+    {"file", 'f', "FILE", "a text on each line of FILE, - for standard input", CLI_TEXT, AT(file)},
+    {"sort", 0, NULL, "best first (default: in the order given)", CLI_FLAG, AT(sort)},
+    {"json", 0, NULL, "a line of JSON for each text", CLI_FLAG, AT(json)},
+};
+
+/* --- Scores --------------------------------------------------------------------- */
+
+static int tokenize_pair(const settings *s, const hr_model *model, cli_text *t, size_t number,
+                         size_t limit) {
+  hr_error err;
+  size_t query = strlen(s->query);
+  if (hr_tokenize_pair(model, s->query, query, t->text, t->length, NULL, NULL, 0, &t->count,
+                       &err) != HR_OK)
+    return cli_fail_error(NULL, &err);
+  if (t->count > limit)
+    return cli_fail(HR_ERROR_CONTEXT,
+                    "text %zu: has %zu tokens with the query, expected at most %zu", number,
+                    t->count, limit);
+  t->ids = calloc(t->count + 1, sizeof *t->ids);
+  t->types = calloc(t->count + 1, sizeof *t->types);
+  if (!t->ids || !t->types) return cli_fail_memory();
+  if (hr_tokenize_pair(model, s->query, query, t->text, t->length, t->ids, t->types, t->count,
+                       &t->count, &err) != HR_OK)
+    return cli_fail_error(NULL, &err);
+  return HR_OK;
+}
+
+static int keep_scores(void *data, const hr_session *session, const cli_text_list *list,
+                       size_t begin, size_t count) {
+  float *scores = data;
+  (void)list;
+  for (size_t i = 0; i < count; i++) scores[begin + i] = hr_session_scores(session, i)[0];
+  return HR_OK;
+}
+
+typedef struct place {
+  float score;
+  size_t index;
+} place;
+
+/* Best first, equal ones in their order. */
+static int compare_places(const void *a, const void *b) {
+  const place *x = a, *y = b;
+  if (x->score != y->score) return x->score > y->score ? -1 : 1;
+  return x->index < y->index ? -1 : 1;
+}
+
+static int print_scores(const settings *s, const cli_text_list *list, const float *scores) {
+  place *places = calloc(list->count, sizeof *places);
+  if (!places) return cli_fail_memory();
+  for (size_t i = 0; i < list->count; i++) places[i] = (place){scores[i], i};
+  if (s->sort) qsort(places, list->count, sizeof *places, compare_places);
+  int status = HR_OK;
+  for (size_t i = 0; i < list->count && status == HR_OK; i++) {
+    const cli_text *t = &list->item[places[i].index];
+    if (s->json) {
+      status = cli_print_json(json_pack("{s:I, s:f, s:o}", "index", (json_int_t)places[i].index,
+                                        "score", (double)places[i].score, "text",
+                                        cli_json_text(t->text, t->length)));
+    } else {
+      cli_print("%.9g\t", (double)places[i].score);
+      cli_write(t->text, t->length);
+      cli_print("\n");
+    }
+  }
+  free(places);
+  return status;
+}
+
+static int rerank(const settings *s, const hr_model *model, cli_text_list *list) {
+  int status = HR_OK;
+  if (hr_model_classes(model) != 1)
+    return cli_fail(HR_ERROR_FILE, "%s: its head gives %zu scores, expected a ranking head with 1",
+                    s->common.positional.item[0], hr_model_classes(model));
+  hr_session *session = cli_open_session(&s->common, model, &status);
+  if (!session) return status;
+  for (size_t i = 0; i < list->count && status == HR_OK; i++)
+    status = tokenize_pair(s, model, &list->item[i], i + 1, hr_session_context(session));
+  float *scores = calloc(list->count, sizeof *scores);
+  if (status == HR_OK && !scores) status = cli_fail_memory();
+  if (status == HR_OK) status = cli_encode(&s->common, session, list, keep_scores, scores);
+  if (status == HR_OK) status = print_scores(s, list, scores);
+  free(scores);
+  hr_session_free(session);
+  return status;
+}
+
+static int rerank_command(const cli_command *command, int argc, char **argv) {
+  settings s = {0};
+  cli_text_list list = {0};
+  int status;
+  if (!cli_start(command, argc, argv, &s, &status)) return status;
+  if (s.common.positional.count == 0)
+    return cli_fail(HR_ERROR_USAGE, "MODEL: none given, expected one with a ranking head");
+  if (!s.query) return cli_fail(HR_ERROR_USAGE, "--query: none given, expected a text");
+  if (s.common.ids)
+    return cli_fail(HR_ERROR_USAGE, "--ids: has no use here, expected a query and texts");
+  status = cli_find_texts(&s.common, 1, s.file, &list);
+  hr_model *model = status == HR_OK ? cli_open_model(&s.common, s.common.positional.item[0], false,
+                                                     &status)
+                                    : NULL;
+  if (model) status = rerank(&s, model, &list);
+  hr_model_free(model);
+  cli_free_texts(&list);
+  return status;
+}
+
+const cli_command cli_rerank_command = {
+    .name = "rerank",
+    .arguments = "MODEL -q QUERY [TEXT...] [-f FILE] [options]",
+    .summary = "score texts for a query",
+    .details =
+        "Prints a line for each text: its score, a tab, the text. Higher is better; a model's\n"
+        "scores are compared with each other only. Without texts, the lines of standard input\n"
+        "are read. For 'quiet' write --quiet: -q is the query here.",
+    .options = options,
+    .option_count = sizeof options / sizeof *options,
+    .run = rerank_command,
+};
