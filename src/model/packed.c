@@ -18,11 +18,18 @@
     if (status_ != HR_OK) return status_; \
   } while (0)
 
+enum { MOST_FILES = 64 };
+
 struct hr_packed {
   hr_source_entry *part;
   uint32_t *by_name;
   size_t count;
   hr_weights weights;
+  const char **file_name; /* files within it, of a safetensors model */
+  size_t *name_length;
+  const char **file;
+  size_t *file_bytes;
+  size_t file_count;
 };
 
 /* --- Names and numbers --------------------------------------------------------- */
@@ -102,6 +109,10 @@ void hr_packed_free(hr_packed *packed) {
   if (!packed) return;
   hr_free(packed->part);
   hr_free(packed->by_name);
+  hr_free(packed->file_name);
+  hr_free(packed->name_length);
+  hr_free(packed->file);
+  hr_free(packed->file_bytes);
   hr_free(packed);
 }
 
@@ -224,13 +235,41 @@ static hr_status read_weights(const hr_source *source, hr_packed *p, hr_error *e
                  source->path, HR_QUOTE(text, length));
 }
 
-/* A safetensors model brings its config.json along; it is read in place of the keys. */
-static hr_status read_config(hr_source *source, hr_error *err) {
-  const char *text;
-  size_t length;
+bool hr_packed_companion(const hr_source *source, const char *name, hr_file_map *map) {
+  const hr_packed *p = source->packed;
+  for (size_t i = 0; p && i < p->file_count; i++) {
+    if (p->name_length[i] != strlen(name) || memcmp(p->file_name[i], name, strlen(name)) != 0)
+      continue;
+    *map = (hr_file_map){.data = (const unsigned char *)p->file[i], .bytes = p->file_bytes[i]};
+    return true;
+  }
+  return false;
+}
+
+/* A safetensors model brings the files beside it along; its config.json is read
+ * in place of the keys. */
+static hr_status read_files(hr_source *source, hr_packed *p, hr_error *err) {
+  size_t count;
   bool found;
-  TRY(hr_source_string(source, HR_PACKED_CONFIG, &text, &length, &found, err));
-  return found ? hr_safetensors_take_config(source, text, length, err) : HR_OK;
+  hr_file_map config;
+  TRY(hr_source_array_length(source, HR_PACKED_FILE_NAMES, &count, &found, err));
+  if (!found) return HR_OK;
+  if (count > MOST_FILES)
+    return hr_fail(err, HR_ERROR_FILE, "%s: has %zu files within it, expected at most %d",
+                   source->path, count, MOST_FILES);
+  p->file_name = hr_calloc(count, sizeof *p->file_name);
+  p->name_length = hr_calloc(count, sizeof *p->name_length);
+  p->file = hr_calloc(count, sizeof *p->file);
+  p->file_bytes = hr_calloc(count, sizeof *p->file_bytes);
+  if (!p->file_name || !p->name_length || !p->file || !p->file_bytes)
+    return hr_fail_memory(err, source->path, count * sizeof *p->file);
+  TRY(hr_source_array_strings(source, HR_PACKED_FILE_NAMES, p->file_name, p->name_length, count,
+                              err));
+  TRY(hr_source_array_strings(source, HR_PACKED_FILES, p->file, p->file_bytes, count, err));
+  p->file_count = count;
+  if (hr_packed_companion(source, "config.json", &config)) return hr_safetensors_read_packed(source, err);
+  return hr_fail(err, HR_ERROR_FILE, "%s: holds no config.json, expected one of a safetensors model",
+                 source->path);
 }
 
 static hr_status check_layout(const hr_source *source, bool *packed, hr_error *err) {
@@ -252,5 +291,5 @@ hr_status hr_packed_read(hr_source *source, hr_error *err) {
   TRY(take_parts(source, source->packed, err));
   TRY(read_weights(source, source->packed, err));
   TRY(add_tensors(source, err));
-  return read_config(source, err);
+  return read_files(source, source->packed, err);
 }

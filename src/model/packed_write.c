@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT
  * Writing packed files. */
-#include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "model/load_internal.h"
@@ -100,6 +98,36 @@ static void put_tensors(values *v, const hr_source *source) {
   }
 }
 
+/* What may lie beside a safetensors model and is read with it. */
+static const char *const companions[] = {
+    "config.json",           "1_Pooling/config.json",   "tokenizer.json",
+    "tokenizer.model",       "tokenizer_config.json",   "special_tokens_map.json",
+    "generation_config.json", "chat_template.jinja",
+};
+enum { COMPANIONS = sizeof companions / sizeof *companions };
+
+static void put_maps(values *v, const hr_file_map maps[COMPANIONS], const bool found[COMPANIONS]) {
+  size_t count = 0;
+  for (size_t i = 0; i < COMPANIONS; i++) count += found[i];
+  begin_array(v, HR_PACKED_FILE_NAMES, TYPE_STRING, count);
+  for (size_t i = 0; i < COMPANIONS; i++)
+    if (found[i]) put_text(&v->bytes, companions[i], strlen(companions[i]));
+  begin_array(v, HR_PACKED_FILES, TYPE_STRING, count);
+  for (size_t i = 0; i < COMPANIONS; i++)
+    if (found[i]) put_text(&v->bytes, (const char *)maps[i].data, maps[i].bytes);
+}
+
+static hr_status put_files(values *v, const hr_source *source, hr_error *err) {
+  hr_file_map maps[COMPANIONS] = {0};
+  bool found[COMPANIONS] = {false};
+  hr_status status = HR_OK;
+  for (size_t i = 0; i < COMPANIONS && status == HR_OK; i++)
+    status = hr_source_open_beside(source, companions[i], &maps[i], &found[i], err);
+  if (status == HR_OK) put_maps(v, maps, found);
+  for (size_t i = 0; i < COMPANIONS; i++) hr_file_map_close(&maps[i]);
+  return status;
+}
+
 static hr_status put_values(values *v, const hr_source *source, hr_weights weights,
                             hr_error *err) {
   put_u32(begin_value(v, "general.alignment", TYPE_U32), (uint32_t)HR_PART_ALIGNMENT);
@@ -109,11 +137,8 @@ static hr_status put_values(values *v, const hr_source *source, hr_weights weigh
   if (hr_source_get_kind(source) == HR_SOURCE_GGUF) {
     hr_gguf_visit_raw(source, copy_value, v);
   } else {
-    size_t length;
-    char *config = hr_safetensors_config_text(source, &length, err);
-    if (!config) return HR_ERROR_MEMORY;
-    put_text(begin_value(v, HR_PACKED_CONFIG, TYPE_STRING), config, length);
-    free(config); /* jansson's */
+    hr_status status = put_files(v, source, err);
+    if (status != HR_OK) return status;
   }
   put_tensors(v, source);
   return HR_OK;
@@ -137,11 +162,24 @@ static void put_item(buffer *b, const hr_load_item *it, uint64_t gap) {
   put_u64(b, gap + it->offset);
 }
 
+/* Two norms may be one tensor of the source. */
+static bool is_listed(const hr_loaded *planned, size_t index) {
+  const hr_load_item *it = &planned->items[index];
+  for (size_t i = 0; i < index; i++) {
+    const hr_load_item *other = &planned->items[i];
+    if (other->tensor == it->tensor && !other->matrix == !it->matrix &&
+        other->plus_one == it->plus_one && other->outputs.first == it->outputs.first &&
+        other->outputs.count == it->outputs.count)
+      return true;
+  }
+  return false;
+}
+
 /* Numbers that come from a value of the source follow from it again. */
 static uint64_t put_items(buffer *b, const hr_loaded *planned, uint64_t gap) {
   uint64_t count = 0;
   for (size_t i = 0; i < planned->item_count; i++) {
-    if (!planned->items[i].tensor) continue;
+    if (!planned->items[i].tensor || is_listed(planned, i)) continue;
     put_item(b, &planned->items[i], gap);
     count++;
   }

@@ -156,30 +156,6 @@ static void st_finish(hr_source *source) {
 
 static const hr_source_ops ops = {st_lookup, st_next, st_visit, st_finish};
 
-/* --- Packed files ----------------------------------------------------------- */
-
-char *hr_safetensors_config_text(const hr_source *source, size_t *length, hr_error *err) {
-  const values *own = source->values;
-  char *text = json_dumps(own->config, JSON_COMPACT);
-  if (text)
-    *length = strlen(text);
-  else
-    hr_fail_memory(err, "config.json", CONFIG_BYTES);
-  return text;
-}
-
-hr_status hr_safetensors_take_config(hr_source *source, const char *text, size_t length,
-                                     hr_error *err) {
-  values *own = hr_calloc(1, sizeof *own);
-  if (!own) return hr_fail_memory(err, source->path, sizeof *own);
-  own->config = parse(source->path, "config.json in it", text, length, err);
-  source->ops->finish(source);
-  source->kind = HR_SOURCE_SAFETENSORS;
-  source->values = own;
-  source->ops = &ops;
-  return own->config ? HR_OK : err->status;
-}
-
 /* --- Paths ----------------------------------------------------------------- */
 
 /* Bytes of path up to and with the last slash. */
@@ -243,6 +219,44 @@ static hr_status read_config(hr_source *source, const char *path, hr_error *err)
   source->values_path = own->path;
   own->config = parse_file(own->path, err);
   return own->config ? read_pooling(own, path, err) : err->status;
+}
+
+/* --- Files beside it --------------------------------------------------------- */
+
+hr_status hr_source_open_beside(const hr_source *source, const char *name, hr_file_map *map,
+                                bool *found, hr_error *err) {
+  static const char config[] = "config.json";
+  const char *beside_it = source->values_path;
+  size_t length = strlen(beside_it), tail = sizeof config - 1;
+  *map = (hr_file_map){0};
+  *found = source->packed && hr_packed_companion(source, name, map);
+  if (source->packed || length < tail || strcmp(beside_it + length - tail, config) != 0) return HR_OK;
+  /* what is in a folder of its own has no part of the model's name */
+  char *path = beside(beside_it, strchr(name, '/') ? folder_length(beside_it) : length - tail, name, err);
+  if (!path) return HR_ERROR_MEMORY;
+  *found = hr_source_file_exists(path);
+  hr_status status = *found ? hr_file_map_open(map, path, err) : HR_OK;
+  hr_free(path);
+  return status;
+}
+
+static hr_status parse_packed(const hr_source *source, const char *name, json_t **json,
+                              hr_error *err) {
+  hr_file_map map;
+  if (!hr_packed_companion(source, name, &map)) return HR_OK;
+  *json = parse(source->path, name, map.data, map.bytes, err);
+  return *json ? HR_OK : err->status;
+}
+
+hr_status hr_safetensors_read_packed(hr_source *source, hr_error *err) {
+  values *own = hr_calloc(1, sizeof *own);
+  if (!own) return hr_fail_memory(err, source->path, sizeof *own);
+  source->ops->finish(source);
+  source->kind = HR_SOURCE_SAFETENSORS;
+  source->values = own;
+  source->ops = &ops;
+  hr_status status = parse_packed(source, "config.json", &own->config, err);
+  return status == HR_OK ? parse_packed(source, "1_Pooling/config.json", &own->pooling, err) : status;
 }
 
 /* --- Tensors --------------------------------------------------------------- */

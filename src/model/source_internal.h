@@ -123,10 +123,15 @@ hr_status hr_safetensors_read_file(hr_source *source, const char *path, hr_file_
 /* Files named by an index at path. */
 hr_status hr_safetensors_read_index(hr_source *source, const char *path, hr_error *err);
 
-/* config.json as text, to be freed with free(), and a source's values from such a text. */
-char *hr_safetensors_config_text(const hr_source *source, size_t *length, hr_error *err);
-hr_status hr_safetensors_take_config(hr_source *source, const char *text, size_t length,
-                                     hr_error *err);
+/* A file that belongs to a safetensors model, such as "tokenizer.json": from beside
+ * config.json (for NAME_config.json it is NAME_tokenizer.json), or from within a packed
+ * file. *found is false when there is none. The caller closes the map, before the source. */
+hr_status hr_source_open_beside(const hr_source *source, const char *name, hr_file_map *map,
+                                bool *found, hr_error *err);
+/* Among the files within a packed one; false when it is not there. */
+bool hr_packed_companion(const hr_source *source, const char *name, hr_file_map *map);
+/* Makes the values of a packed file those of the config.json in it. */
+hr_status hr_safetensors_read_packed(hr_source *source, hr_error *err);
 
 /* Fails when the bytes are those of something often found under a model's name:
  * a web page, a Git LFS pointer, a Python pickle. */
