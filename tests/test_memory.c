@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: MIT
+ * Memory: what there is, what is needed, what is taken, and what happens when
+ * there is none. */
+#include <criterion/criterion.h>
+#include <ftw.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "engine/engine.h"
+#include "sched/memory.h"
+#include "src/cli/memory.h"
+#include "src/cli/synthetic.h"
+#include "src/cli/output.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/lsan_interface.h>
+#define NO_LEAK() cr_assert_eq(__lsan_do_recoverable_leak_check(), 0)
+#else
+#define NO_LEAK() (void)0
+#endif
+
+#define BUILTIN HEADROW_SOURCE_ROOT "/models/builtin.gguf"
+
+TestSuite(memory, .timeout = 300);
+
+/* --- What there is ----------------------------------------------------------------- */
+
+#define MEMINFO "MemTotal: 8000 kB\nMemFree: 100 kB\nMemAvailable:    4000 kB\n"
+#define V2 "30 22 0:27 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
+#define V1 "35 22 0:30 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+#define ALL SIZE_MAX
+
+typedef struct file {
+  const char *path, *text;
+} file;
+
+static const struct {
+  const char *what;
+  file files[10];
+  size_t bytes;
+  const char *where;
+} trees[] = {
+    {"the machine's", {{"/proc/meminfo", MEMINFO}}, 4096000, "/proc/meminfo"},
+    {"nothing to go by", {{"/proc/meminfo", "MemTotal: 5 kB\n"}}, ALL, ""},
+    {"a limit without use",
+     {{"/proc/meminfo", MEMINFO}, {"/proc/self/cgroup", "0::/a\n"},
+      {"/proc/self/mountinfo", V2}, {"/sys/fs/cgroup/a/memory.max", "1000000\n"}},
+     1000000, "/sys/fs/cgroup/a/memory.max"},
+    {"no limit",
+     {{"/proc/meminfo", MEMINFO}, {"/proc/self/cgroup", "0::/a\n"},
+      {"/proc/self/mountinfo", V2}, {"/sys/fs/cgroup/a/memory.max", "max\n"}},
+     4096000, "/proc/meminfo"},
+    {"pages of files can be dropped",
+     {{"/proc/meminfo", MEMINFO}, {"/proc/self/cgroup", "0::/a\n"}, {"/proc/self/mountinfo", V2},
+      {"/sys/fs/cgroup/a/memory.max", "1000000\n"},
+      {"/sys/fs/cgroup/a/memory.current", "900000\n"},
+      {"/sys/fs/cgroup/a/memory.stat",
+       "anon 400000\nfile 500000\nworkingset_active_file 7\ninactive_file 300000\nactive_file 100000\n"}},
+     500000, "/sys/fs/cgroup/a/memory.max"},
+    {"a group around it is tighter",
+     {{"/proc/meminfo", MEMINFO}, {"/proc/self/cgroup", "0::/outer/inner\n"},
+      {"/proc/self/mountinfo", V2},
+      {"/sys/fs/cgroup/outer/inner/memory.max", "3000000\n"},
+      {"/sys/fs/cgroup/outer/inner/memory.current", "1\n"},
+      {"/sys/fs/cgroup/outer/memory.max", "2000000\n"},
+      {"/sys/fs/cgroup/outer/memory.current", "1500000\n"}},
+     500000, "/sys/fs/cgroup/outer/memory.max"},
+    {"more used than allowed leaves nothing",
+     {{"/proc/meminfo", MEMINFO}, {"/proc/self/cgroup", "0::/a\n"}, {"/proc/self/mountinfo", V2},
+      {"/sys/fs/cgroup/a/memory.max", "1000\n"}, {"/sys/fs/cgroup/a/memory.current", "2000\n"}},
+     0, "/sys/fs/cgroup/a/memory.max"},
+    {"a mark from which the group is slowed down",
+     {{"/proc/meminfo", MEMINFO}, {"/proc/self/cgroup", "0::/a\n"}, {"/proc/self/mountinfo", V2},
+      {"/sys/fs/cgroup/a/memory.max", "max\n"}, {"/sys/fs/cgroup/a/memory.high", "700000\n"}},
+     700000, "/sys/fs/cgroup/a/memory.high"},
+    {"version 1",
+     {{"/proc/meminfo", MEMINFO}, {"/proc/self/cgroup", "4:memory:/job\n"},
+      {"/proc/self/mountinfo", V1},
+      {"/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "2000000\n"},
+      {"/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "1000000\n"},
+      {"/sys/fs/cgroup/memory/job/memory.stat",
+       "inactive_file 1\ntotal_inactive_file 200000\ntotal_active_file 100000\n"},
+      {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"}},
+     1300000, "/sys/fs/cgroup/memory/job/memory.limit_in_bytes"},
+    {"nonsense is no limit",
+     {{"/proc/meminfo", MEMINFO}, {"/proc/self/cgroup", "0::/a\n"}, {"/proc/self/mountinfo", V2},
+      {"/sys/fs/cgroup/a/memory.max", "-5\n"}, {"/sys/fs/cgroup/memory.max", ""}},
+     4096000, "/proc/meminfo"},
+};
+
+static void write_file(const char *root, const char *path, const char *text) {
+  char full[512];
+  snprintf(full, sizeof full, "%s%s", root, path);
+  for (char *p = full + strlen(root) + 1; (p = strchr(p, '/')); p++) {
+    *p = '\0';
+    (void)mkdir(full, 0777);
+    *p = '/';
+  }
+  FILE *f = fopen(full, "w");
+  cr_assert(f, "%s", full);
+  fputs(text, f);
+  fclose(f);
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
+  (void)st, (void)type, (void)ftw;
+  return remove(path);
+}
+
+Test(memory, free_is_what_the_tightest_limit_leaves) {
+  for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) {
+    char root[] = "/tmp/hr-memory-XXXXXX";
+    cr_assert(mkdtemp(root));
+    for (const file *f = trees[i].files; f->path; f++) write_file(root, f->path, f->text);
+    hr_memory_free found;
+    bool known = hr_memory_free_read(&found, root);
+    cr_expect_eq(known, trees[i].bytes != ALL, "%s", trees[i].what);
+    cr_expect_eq(found.bytes, trees[i].bytes, "%s: %zu", trees[i].what, found.bytes);
+    cr_expect_str_eq(found.where, trees[i].where, "%s", trees[i].what);
+    nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+  }
+}
+
+Test(memory, pages_are_those_of_the_mapping_that_holds_the_address) {
+  char path[] = "/tmp/hr-smaps-XXXXXX";
+  int fd = mkstemp(path);
+  static const char text[] =
+      "1000-3000 rw-p 00000000 00:00 0 \nRss:                  8 kB\nAnonHugePages:         4 kB\n"
+      "200000-600000 rw-p 00000000 00:00 0 \nSize: 4096 kB\nRss:               4096 kB\n"
+      "AnonHugePages:      2048 kB\nFilePmdMapped:         0 kB\nVmFlags: rd wr hg\n";
+  cr_assert_eq(write(fd, text, sizeof text - 1), (ssize_t)(sizeof text - 1));
+  hr_pages pages;
+  cr_assert(hr_pages_read(&pages, path, (const void *)0x200040));
+  cr_expect_eq(pages.resident, 4096u * 1024);
+  cr_expect_eq(pages.huge, 2048u * 1024);
+  cr_expect(!hr_pages_read(&pages, path, (const void *)0x600000), "behind the last one");
+  cr_expect(!hr_pages_read(&pages, "/tmp/no-such-file", path));
+  close(fd);
+  remove(path);
+  /* and of this process */
+  char *block = hr_alloc_pages((size_t)4 << 20);
+  memset(block, 1, (size_t)4 << 20);
+  cr_assert(hr_pages_read(&pages, "/proc/self/smaps", block));
+  cr_expect(pages.resident >= (size_t)4 << 20, "%zu", pages.resident);
+  hr_free_pages(block, (size_t)4 << 20);
+}
+
+/* --- What is needed --------------------------------------------------------------- */
+
+/* In place of the command's own. */
+static char said[1024];
+
+static void say(const char *format, va_list args) {
+  size_t used = strlen(said);
+  vsnprintf(said + used, sizeof said - used, format, args);
+}
+void cli_note(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  say(format, args);
+  va_end(args);
+}
+int cli_fail(hr_status status, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  say(format, args);
+  va_end(args);
+  return (int)status;
+}
+int cli_fail_error(const char *where, const hr_error *err) {
+  return cli_fail(err->status, "%s%s", where ? where : "", err->message);
+}
+void cli_session_options(const cli_common *common, hr_session_options *options) {
+  hr_session_options_init(options);
+  options->context = (size_t)common->context.value;
+}
+const char *cli_size_text(size_t bytes, char text[CLI_SIZE_TEXT]) {
+  snprintf(text, CLI_SIZE_TEXT, "%zu", bytes);
+  return text;
+}
+
+static hr_model *plan(const char *path, hr_weights weights) {
+  hr_error err;
+  hr_model_options options;
+  hr_model_options_init(&options);
+  options.weights = weights;
+  options.defer_weights = true;
+  hr_model *model = hr_model_open(path, &options, &err);
+  cr_assert(model, "%s", err.message);
+  return model;
+}
+
+static size_t sum_of(const hr_model *model, size_t context) {
+  hr_error err;
+  hr_session_options options;
+  hr_session_options_init(&options);
+  options.context = context;
+  hr_memory m = {.size = sizeof m};
+  cr_assert_eq(hr_model_memory(model, &options, &m, &err), HR_OK, "%s", err.message);
+  cr_expect_eq(m.context, context);
+  return m.weights + m.cache + m.work;
+}
+
+Test(memory, the_estimate_is_what_is_then_taken) {
+  hr_error err;
+  hr_model *model = plan(BUILTIN, HR_WEIGHTS_F16);
+  hr_memory m = {.size = sizeof m};
+  cr_assert_eq(hr_model_memory(model, NULL, &m, &err), HR_OK);
+  cr_expect(!hr_session_create(model, NULL, &err));
+  cr_expect_eq(err.status, HR_ERROR_USAGE);
+  cr_expect(strstr(err.message, "hr_model_load"), "%s", err.message);
+  cr_assert_eq(hr_model_load(model, &err), HR_OK, "%s", err.message);
+  cr_assert_eq(hr_model_load(model, &err), HR_OK, "%s", err.message);
+  hr_session *session = hr_session_create(model, NULL, &err);
+  cr_assert(session);
+  const hr_description *d = &model->loaded.transformer.description;
+  cr_expect_eq(m.weights, model->loaded.weight_bytes);
+  cr_expect_eq(m.cache, session->cache.bytes);
+  /* keys and values, f16; head width and context are multiples of 16 */
+  cr_expect_eq(m.cache, (size_t)2 * 2 * d->layers * d->kv_heads * d->head_width * m.context);
+  hr_session_free(session);
+  hr_model_free(model);
+}
+
+Test(memory, a_model_that_does_not_fit_is_refused_with_what_would) {
+  hr_model *model = plan(BUILTIN, HR_WEIGHTS_NATIVE);
+  cli_common common = {.context = {4096, true}};
+  size_t enough = sum_of(model, 4096), half = sum_of(model, 1024);
+
+  cr_expect_eq(cli_check_memory_in(&common, model, enough, "there"), HR_OK, "%s", said);
+  cr_expect_str_eq(said, "");
+  cr_expect_eq(cli_check_memory_in(&common, model, enough - 1, "there"), HR_ERROR_MEMORY);
+  cr_expect(strstr(said, "with -c 4096") && strstr(said, "(there)"), "%s", said);
+
+  said[0] = '\0';
+  cr_expect_eq(cli_check_memory_in(&common, model, half, "there"), HR_ERROR_MEMORY);
+  cr_expect(strstr(said, "-c 1024 would fit"), "%s", said);
+
+  said[0] = '\0';
+  cr_expect_eq(cli_check_memory_in(&common, model, 1000, "there"), HR_ERROR_MEMORY);
+  cr_expect(strstr(said, "no context would fit"), "%s", said);
+
+  said[0] = '\0';
+  common.context = (cli_count){0};
+  cr_expect_eq(cli_check_memory_in(&common, model, half, "there"), HR_OK, "%s", said);
+  hr_model_free(model);
+}
+
+Test(memory, the_default_context_is_lowered_and_that_is_said) {
+  hr_error err;
+  hr_model *model = plan(BUILTIN, HR_WEIGHTS_NATIVE);
+  cli_common common = {0};
+  size_t standard = hr_default_context(&model->loaded.transformer.description);
+  size_t weights = model->loaded.weight_bytes;
+  size_t all = sum_of(model, standard) - weights, some = sum_of(model, 512) - weights;
+  cr_assert_eq(hr_model_load(model, &err), HR_OK);
+  cr_expect_eq(cli_context_that_fits_in(&common, model, all), standard);
+  cr_expect_str_eq(said, "");
+  cr_expect_eq(cli_context_that_fits_in(&common, model, some), 512);
+  cr_expect(strstr(said, "512 and not 1024"), "%s", said);
+  hr_model_free(model);
+}
+
+Test(memory, conversions_are_told_before_they_are_made) {
+  cli_common common = {0};
+  hr_model *model = plan(BUILTIN, HR_WEIGHTS_F16);
+  cli_check_memory_in(&common, model, SIZE_MAX, "there");
+  cr_expect(strstr(said, "is Q8_0") && strstr(said, "held as F16"), "%s", said);
+  said[0] = '\0';
+  common.quiet = true;
+  cli_check_memory_in(&common, model, SIZE_MAX, "there");
+  cr_expect_str_eq(said, "");
+  hr_model_free(model);
+}
+
+/* --- What is taken ----------------------------------------------------------------- */
+
+static size_t status_bytes(const char *key) {
+  char line[256];
+  size_t kib = 0;
+  FILE *f = fopen("/proc/self/status", "r");
+  cr_assert(f);
+  while (fgets(line, sizeof line, f))
+    if (strncmp(line, key, strlen(key)) == 0) kib = strtoul(line + strlen(key) + 1, NULL, 10);
+  fclose(f);
+  return kib * 1024;
+}
+
+static void write_synthetic(const char *text, const char *path) {
+  hr_error err;
+  cli_shape shape;
+  cli_image image;
+  cr_assert_eq(cli_shape_parse(text, &shape, &err), HR_OK, "%s", err.message);
+  cr_assert_eq(cli_image_make(&shape, NULL, NULL, &image, &err), HR_OK, "%s", err.message);
+  FILE *f = fopen(path, "wb");
+  cr_assert(f);
+  cr_assert_eq(fwrite(image.data, 1, image.bytes, f), image.bytes);
+  fclose(f);
+  cli_image_free(&image);
+}
+
+/* Loads the file, makes a session of 2048 positions and fills some of them. */
+static void measure(const char *path, hr_weights weights) {
+  hr_error err;
+  FILE *f = fopen("/proc/self/clear_refs", "w");
+  cr_assert(f && fputs("5", f) >= 0 && fclose(f) == 0); /* VmHWM begins anew */
+  hr_model_options o;
+  hr_model_options_init(&o);
+  o.weights = weights;
+  hr_model *model = hr_model_open(path, &o, &err);
+  cr_assert(model, "%s", err.message);
+  size_t bytes = model->loaded.weight_bytes, highest = status_bytes("VmHWM");
+  cr_expect(highest <= bytes + bytes / 4 + ((size_t)32 << 20), "loading: %zu for %zu", highest,
+            bytes);
+  hr_session_options s;
+  hr_session_options_init(&s);
+  s.context = 2048;
+  hr_session *session = hr_session_create(model, &s, &err);
+  cr_assert(session, "%s", err.message);
+  int32_t ids[600];
+  for (int i = 0; i < 600; i++) ids[i] = i % 300;
+  cr_assert_eq(hr_session_eval(session, ids, 600, HR_LOGITS_LAST, &err), HR_OK, "%s", err.message);
+  size_t both = bytes + session->cache.bytes, resident = status_bytes("VmRSS");
+  cr_expect(resident <= both + both / 10 + ((size_t)32 << 20), "running: %zu for %zu", resident,
+            both);
+  cr_expect(resident >= bytes, "%zu of %zu bytes: the measurement is wrong", resident, bytes);
+  hr_session_free(session);
+  hr_model_free(model);
+}
+
+Test(memory, weights_and_cache_are_nearly_all_that_is_resident) {
+  char path[] = "/tmp/hr-synthetic-XXXXXX";
+  close(mkstemp(path));
+  write_synthetic("dim=1024,layers=12,vocab=16384:q8_0", path);
+  measure(path, HR_WEIGHTS_NATIVE);
+  measure(path, HR_WEIGHTS_F16);
+  write_synthetic("dim=512,layers=12,vocab=16384:f32", path);
+  measure(path, HR_WEIGHTS_NATIVE);
+  measure(path, HR_WEIGHTS_Q8_0);
+  remove(path);
+}
+
+/* --- When there is none -------------------------------------------------------------- */
+
+/* All that a program does; false with a status when something failed. */
+static bool live(const char *path, hr_status *status, uint64_t *digest) {
+  static const int32_t ids[] = {1, 2, 3, 4, 5, 6, 7};
+  hr_error err = {.status = HR_OK};
+  hr_decoder *decoder = NULL;
+  hr_sampler *sampler = NULL;
+  hr_session *session = NULL;
+  hr_model *model = hr_model_open(path, NULL, &err);
+  if (model) session = hr_session_create(model, NULL, &err);
+  if (session) sampler = hr_sampler_create(model, NULL, &err);
+  bool fine = sampler != NULL;
+  if (fine && hr_model_has_tokenizer(model)) {
+    int32_t own[32];
+    size_t count, length;
+    const char *text;
+    fine = hr_tokenize(model, "a little dog", 12, HR_TOKENIZE_SPECIAL, own, 32, &count, &err) == HR_OK;
+    if (fine) fine = (decoder = hr_decoder_create(model, &err)) != NULL;
+    if (fine) fine = hr_decoder_push(decoder, own[0], &text, &length, &err) == HR_OK;
+  }
+  if (fine) fine = hr_session_eval(session, ids, 7, HR_LOGITS_ALL, &err) == HR_OK;
+  if (fine) fine = hr_sampler_pick(sampler, hr_session_logits(session, 6), &err) >= 0;
+  if (fine)
+    *digest = hr_digest(HR_DIGEST_INIT, hr_session_logits(session, 0), 7 * hr_model_vocab_size(model));
+  hr_decoder_free(decoder);
+  hr_sampler_free(sampler);
+  hr_session_free(session);
+  hr_model_free(model);
+  *status = err.status;
+  return fine;
+}
+
+static void fail_each(const char *path) {
+  hr_status status;
+  uint64_t expected = 0, digest;
+  cr_assert(live(path, &status, &expected), "%s: %d", path, (int)status);
+  size_t failed = 0;
+  for (size_t n = 1;; n++) {
+    hr_memory_fail_at(n);
+    digest = 0;
+    bool fine = live(path, &status, &digest);
+    size_t made = hr_memory_fail_at(0);
+    if (fine && made < n) break;
+    if (fine) { /* what can be done without */
+      cr_expect_eq(digest, expected, "%s: allocation %zu changed the answer", path, n);
+      continue;
+    }
+    failed++;
+    cr_expect_eq(status, HR_ERROR_MEMORY, "%s: allocation %zu: %d", path, n, (int)status);
+  }
+  cr_expect(failed > 20, "%s: only %zu allocations failed", path, failed);
+}
+
+Test(memory, every_failed_allocation_is_an_error_and_leaves_nothing) {
+  fail_each(BUILTIN);
+  fail_each(HEADROW_SOURCE_ROOT "/models/gpt2.gguf");
+  fail_each(HEADROW_SOURCE_ROOT "/tests/fixtures/families/gptneox.safetensors");
+  NO_LEAK();
+}
