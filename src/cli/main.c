@@ -31,9 +31,9 @@ static void print_help(void) {
   for (size_t i = 0; i < COMMAND_COUNT; i++)
     cli_print("  %-12s %s\n", commands[i]->name, commands[i]->summary);
   cli_print(
-      "\nMODEL is a GGUF file, a .safetensors file with config.json beside it, a folder that\n"
-      "holds both, or 'builtin': the small model inside this command, also used when MODEL\n"
-      "is left out.\n\n"
+      "\nMODEL is a GGUF file, a file that 'headrow pack' wrote, a .safetensors file with\n"
+      "config.json beside it, a folder that holds both, or 'builtin': the small model inside\n"
+      "this command, also used when MODEL is left out.\n\n"
       "'headrow COMMAND --help' lists the options of a command.\n"
       "'headrow --version' tells version, compiler and kernels.\n");
 }
