@@ -21,13 +21,14 @@ TestSuite(packed, .timeout = 300);
 static uint64_t digest_of_session(hr_session *session, const hr_model *model) {
   static const int32_t ids[] = {1, 5, 2, 7, 3, 3, 6};
   enum { COUNT = sizeof ids / sizeof *ids };
+  const hr_tokens text = {.ids = ids, .count = COUNT};
   hr_error err;
   uint64_t digest = HR_DIGEST_INIT;
-  cr_assert_eq(hr_session_encode(session, ids, NULL, COUNT, &err), HR_OK, "%s", err.message);
+  cr_assert_eq(hr_session_encode(session, &text, 1, &err), HR_OK, "%s", err.message);
   for (size_t i = 0; i < COUNT; i++)
-    digest = hr_digest(digest, hr_session_hidden(session, i), hr_model_width(model));
-  if (hr_session_pooled(session))
-    digest = hr_digest(digest, hr_session_pooled(session), hr_model_width(model));
+    digest = hr_digest(digest, hr_session_hidden(session, 0, i), hr_model_width(model));
+  if (hr_session_pooled(session, 0))
+    digest = hr_digest(digest, hr_session_pooled(session, 0), hr_model_width(model));
   if (!hr_model_has_logits(model)) return digest;
   cr_assert_eq(hr_session_rewind(session, 0, &err), HR_OK);
   cr_assert_eq(hr_session_eval(session, ids, COUNT, HR_LOGITS_ALL, &err), HR_OK, "%s", err.message);
