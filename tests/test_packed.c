@@ -168,6 +168,21 @@ Test(packed, every_command_takes_it) {
   finish(&r);
 }
 
+/* A folder's tokenizer comes along, and its settings with it. */
+Test(packed, a_folder_brings_its_tokenizer) {
+  result r = shell(
+      "F=$ROOT/tests/fixtures/families; mkdir $D/m; cp $F/llama3.safetensors $D/m/model.safetensors; "
+      "cp $F/llama3_config.json $D/m/config.json; "
+      "echo '{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"<s>\":3},"
+      "\"merges\":[\"a b\"]},\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"special\":true}]}' "
+      ">$D/m/tokenizer.json; echo '{\"bos_token\":\"<s>\"}' >$D/m/tokenizer_config.json; "
+      "$H pack $D/m $D/p -q && $H tokenize $D/m abba >$D/x && rm -r $D/m && "
+      "$H tokenize $D/p abba >$D/y && cmp $D/x $D/y && cat $D/y");
+  cr_expect_eq(r.status, 0, "%s", r.err);
+  cr_expect(strstr(r.out, "2 1 0"), "%s", r.out);
+  finish(&r);
+}
+
 /* The same bytes whoever packs: nothing of the machine or the moment is in it. */
 Test(packed, the_file_is_the_same_each_time) {
   result r = shell(

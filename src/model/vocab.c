@@ -2,10 +2,12 @@
  * Finding a model's vocabulary; what its readers share; where texts end. */
 #include "model/vocab.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
+#include "model/packed.h"
 #include "model/source_internal.h"
 #include "model/vocab_internal.h"
 
@@ -238,23 +240,23 @@ bool hr_vocab_is_end(const hr_vocab_storage *storage, int32_t id) {
 
 #define JSON_BYTES ((size_t)1 << 29)
 
-json_t *hr_vocab_load_json(const char *path, hr_error *err) {
-  hr_file_map map;
+/* A JSON file that is an object; NULL with a sentence. All numbers are real ones:
+ * some files have integers that no machine has. Closes the map. */
+static json_t *load_json(hr_file_map *map, const char *path, hr_error *err) {
   json_error_t fault;
-  if (hr_file_map_open(&map, path, err) != HR_OK) return NULL;
   json_t *json = NULL;
-  if (map.bytes <= JSON_BYTES)
-    json = json_loadb((const char *)map.data, map.bytes,
+  if (map->bytes <= JSON_BYTES)
+    json = json_loadb((const char *)map->data, map->bytes,
                       JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &fault);
-  if (map.bytes > JSON_BYTES)
-    hr_fail(err, HR_ERROR_FILE, "%s: has %zu bytes, expected at most %zu", path, map.bytes,
+  if (map->bytes > JSON_BYTES)
+    hr_fail(err, HR_ERROR_FILE, "%s: has %zu bytes, expected at most %zu", path, map->bytes,
             JSON_BYTES);
   else if (!json)
     hr_fail(err, HR_ERROR_FILE, "%s: is no valid JSON: line %d: %s", path, fault.line,
             HR_QUOTE(fault.text, strlen(fault.text)));
   else if (!json_is_object(json))
     hr_fail(err, HR_ERROR_FILE, "%s: is a JSON array, expected an object", path);
-  hr_file_map_close(&map);
+  hr_file_map_close(map);
   if (json_is_object(json)) return json;
   json_decref(json);
   return NULL;
@@ -438,36 +440,37 @@ static bool ends_in(const char *text, const char *end) {
   return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-static hr_status read_sentencepiece(const char *path, hr_vocab_storage *storage, hr_vocab *vocab,
-                                    hr_error *err) {
-  hr_status status = hr_file_map_open(&storage->map, path, err);
-  if (status == HR_OK) status = hr_source_check_start(&storage->map, path, err);
+static hr_status read_sentencepiece(hr_file_map *map, const char *path, hr_vocab_storage *storage,
+                                    hr_vocab *vocab, hr_error *err) {
+  storage->map = *map;
+  hr_status status = hr_source_check_start(map, path, err);
   if (status != HR_OK) return status;
-  return hr_vocab_parse_sentencepiece(storage->map.data, storage->map.bytes, path, storage, vocab,
-                                      err);
+  return hr_vocab_parse_sentencepiece(map->data, map->bytes, path, storage, vocab, err);
 }
 
-static hr_status read_tokenizer_json(const char *path, hr_vocab_storage *storage, hr_vocab *vocab,
-                                     hr_error *err) {
-  hr_file_map map;
-  hr_status status = hr_file_map_open(&map, path, err);
-  if (status != HR_OK) return status;
-  status = map.bytes > JSON_BYTES
-               ? hr_fail(err, HR_ERROR_FILE, "%s: has %zu bytes, expected at most %zu", path,
-                         map.bytes, JSON_BYTES)
-               : hr_source_check_start(&map, path, err);
-  if (status == HR_OK) status = hr_vocab_parse_json(map.data, map.bytes, path, storage, vocab, err);
-  hr_file_map_close(&map);
+static hr_status read_tokenizer_json(hr_file_map *map, const char *path, hr_vocab_storage *storage,
+                                     hr_vocab *vocab, hr_error *err) {
+  hr_status status = map->bytes > JSON_BYTES
+                         ? hr_fail(err, HR_ERROR_FILE, "%s: has %zu bytes, expected at most %zu",
+                                   path, map->bytes, JSON_BYTES)
+                         : hr_source_check_start(map, path, err);
+  if (status == HR_OK) status = hr_vocab_parse_json(map->data, map->bytes, path, storage, vocab, err);
+  hr_file_map_close(map);
   return status;
 }
 
-static hr_status read_file(const hr_source *source, const char *path, const settings *s,
-                           hr_vocab_storage *storage, hr_vocab *vocab, hr_error *err) {
+/* Takes the map over. */
+static hr_status read_file(const hr_source *source, hr_file_map *map, const char *path,
+                           const settings *s, hr_vocab_storage *storage, hr_vocab *vocab,
+                           hr_error *err) {
   bool json = ends_in(path, ".json");
   const char *where = hr_vocab_keep(storage, path, strlen(path), path, err);
-  if (!where) return HR_ERROR_MEMORY;
-  hr_status status = json ? read_tokenizer_json(where, storage, vocab, err)
-                          : read_sentencepiece(where, storage, vocab, err);
+  if (!where) {
+    hr_file_map_close(map);
+    return HR_ERROR_MEMORY;
+  }
+  hr_status status = json ? read_tokenizer_json(map, where, storage, vocab, err)
+                          : read_sentencepiece(map, where, storage, vocab, err);
   if (status == HR_OK) status = apply_settings(s, storage, vocab, !json, err);
   return status == HR_OK ? read_ends(source, s, storage, vocab, err) : status;
 }
@@ -475,50 +478,58 @@ static hr_status read_file(const hr_source *source, const char *path, const sett
 hr_status hr_vocab_read_file(const char *path, const char *config, hr_vocab_storage *storage,
                              hr_vocab *vocab, hr_error *err) {
   settings s = {0};
+  hr_file_map map;
   *storage = (hr_vocab_storage){0};
   *vocab = (hr_vocab){.where = path, .bos = -1, .eos = -1, .unknown = -1};
-  if (config && !(s.config = hr_vocab_load_json(config, err))) return HR_ERROR_FILE;
-  hr_status status = read_file(NULL, path, &s, storage, vocab, err);
+  if (config) {
+    hr_status status = hr_file_map_open(&map, config, err);
+    if (status == HR_OK && !(s.config = load_json(&map, config, err))) status = HR_ERROR_FILE;
+    if (status != HR_OK) return status;
+  }
+  hr_status status = hr_file_map_open(&map, path, err);
+  if (status == HR_OK) status = read_file(NULL, &map, path, &s, storage, vocab, err);
   json_decref(s.config);
   return status;
 }
 
-/* What stands before "config.json" in the name of the file of values, with
- * another name behind it. NULL: memory is out. */
-static char *beside(const char *values, size_t stem, const char *name, hr_error *err) {
-  size_t bytes = stem + strlen(name) + 1;
-  char *path = hr_calloc(bytes, 1);
-  if (!path) {
-    hr_fail_memory(err, values, bytes);
-    return NULL;
-  }
-  memcpy(path, values, stem);
-  memcpy(path + stem, name, bytes - stem);
-  return path;
+#define WHERE_BYTES 512
+
+/* A file beside the model, or within a packed one, and what messages call it. */
+static hr_status open_beside(const hr_source *source, const char *name, hr_file_map *map,
+                             char where[WHERE_BYTES], bool *found, hr_error *err) {
+  const char *values = source->values_path;
+  size_t stem = strlen(values);
+  if (ends_in(values, "config.json")) stem -= strlen("config.json");
+  if (hr_source_is_packed(source))
+    snprintf(where, WHERE_BYTES, "%.400s: %s", values, name);
+  else
+    snprintf(where, WHERE_BYTES, "%.*s%s", (int)stem, values, name);
+  return hr_source_open_beside(source, name, map, found, err);
 }
 
 /* *json stays NULL when there is no such file. */
-static hr_status load_beside(const char *values, size_t stem, const char *name, json_t **json,
+static hr_status load_beside(const hr_source *source, const char *name, json_t **json,
                              hr_error *err) {
-  char *path = beside(values, stem, name, err);
-  if (!path) return HR_ERROR_MEMORY;
-  hr_status status = HR_OK;
-  if (hr_source_file_exists(path) && !(*json = hr_vocab_load_json(path, err)))
-    status = HR_ERROR_FILE;
-  hr_free(path);
-  return status;
+  hr_file_map map;
+  bool found;
+  char where[WHERE_BYTES];
+  hr_status status = open_beside(source, name, &map, where, &found, err);
+  if (status != HR_OK || !found) return status;
+  *json = load_json(&map, where, err);
+  return *json ? HR_OK : HR_ERROR_FILE;
 }
 
-static hr_status read_beside(const hr_source *source, const char *values, size_t stem,
-                             const char *path, hr_vocab_storage *storage, hr_vocab *vocab,
-                             hr_error *err) {
+/* Takes the map over. */
+static hr_status read_beside(const hr_source *source, hr_file_map *map, const char *where,
+                             hr_vocab_storage *storage, hr_vocab *vocab, hr_error *err) {
   settings s = {0};
-  hr_status status = load_beside(values, stem, "tokenizer_config.json", &s.config, err);
+  hr_status status = load_beside(source, "tokenizer_config.json", &s.config, err);
+  if (status == HR_OK) status = load_beside(source, "special_tokens_map.json", &s.special_map, err);
+  if (status == HR_OK) status = load_beside(source, "generation_config.json", &s.generation, err);
   if (status == HR_OK)
-    status = load_beside(values, stem, "special_tokens_map.json", &s.special_map, err);
-  if (status == HR_OK)
-    status = load_beside(values, stem, "generation_config.json", &s.generation, err);
-  if (status == HR_OK) status = read_file(source, path, &s, storage, vocab, err);
+    status = read_file(source, map, where, &s, storage, vocab, err);
+  else
+    hr_file_map_close(map);
   json_decref(s.config);
   json_decref(s.special_map);
   json_decref(s.generation);
@@ -527,20 +538,16 @@ static hr_status read_beside(const hr_source *source, const char *values, size_t
 
 static hr_status read_folder(const hr_source *source, hr_vocab_storage *storage, hr_vocab *vocab,
                              bool *found, hr_error *err) {
-  static const char config[] = "config.json";
   static const char *const names[] = {"tokenizer.json", "tokenizer.model"};
-  const char *values = source->values_path;
-  if (!values || !ends_in(values, config)) return HR_OK;
-  size_t stem = strlen(values) - strlen(config);
   hr_status status = HR_OK;
   for (size_t i = 0; i < COUNT(names) && status == HR_OK && !*found; i++) {
-    char *path = beside(values, stem, names[i], err);
-    if (!path) return HR_ERROR_MEMORY;
-    if (hr_source_file_exists(path)) {
-      status = read_beside(source, values, stem, path, storage, vocab, err);
-      *found = status == HR_OK;
-    }
-    hr_free(path);
+    hr_file_map map;
+    bool there;
+    char where[WHERE_BYTES];
+    status = open_beside(source, names[i], &map, where, &there, err);
+    if (status != HR_OK || !there) continue;
+    status = read_beside(source, &map, where, storage, vocab, err);
+    *found = status == HR_OK;
   }
   return status;
 }

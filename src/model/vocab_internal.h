@@ -54,8 +54,4 @@ hr_status hr_vocab_list_ends(hr_vocab_storage *storage, const hr_vocab *vocab, u
 hr_status hr_vocab_add_token(hr_vocab_storage *storage, hr_vocab *vocab, const json_t *token,
                              int64_t id, hr_error *err);
 
-/* A JSON file that is an object; NULL with a sentence. All numbers are real ones:
- * some files have integers that no machine has. */
-json_t *hr_vocab_load_json(const char *path, hr_error *err);
-
 #endif
