@@ -115,18 +115,19 @@ static hr_status read_words(const json_t *config, hr_chat_texts *texts, hr_error
   return status;
 }
 
-static hr_status read_jinja(const char *path, hr_chat_texts *texts, hr_error *err) {
-  hr_file_map map;
-  hr_status status = hr_file_map_open(&map, path, err);
-  if (status != HR_OK) return status;
-  status = add_template(texts, default_name, strlen(default_name),
-                        map.data ? (const char *)map.data : "", map.bytes, err);
-  hr_file_map_close(&map);
+/* Both close the map. */
+static hr_status read_jinja(hr_file_map *map, const char *path, hr_chat_texts *texts,
+                            hr_error *err) {
+  (void)path;
+  hr_status status = add_template(texts, default_name, strlen(default_name),
+                                  map->data ? (const char *)map->data : "", map->bytes, err);
+  hr_file_map_close(map);
   return status;
 }
 
-static hr_status read_config(const char *path, hr_chat_texts *texts, hr_error *err) {
-  json_t *config = hr_vocab_load_json(path, err);
+static hr_status read_config(hr_file_map *map, const char *path, hr_chat_texts *texts,
+                             hr_error *err) {
+  json_t *config = hr_vocab_load_json(map, path, err);
   if (!config) return HR_ERROR_FILE;
   hr_status status = read_templates(path, config, texts, err);
   if (status == HR_OK) status = read_words(config, texts, err);
@@ -134,25 +135,18 @@ static hr_status read_config(const char *path, hr_chat_texts *texts, hr_error *e
   return status;
 }
 
-/* The file of values is config.json, or NAME_config.json: others stand beside it
- * with the same start of their name. */
 static hr_status read_beside(const hr_source *source, hr_chat_texts *texts, hr_error *err) {
-  static const char config[] = "config.json";
   static const struct {
     const char *name;
-    hr_status (*read)(const char *path, hr_chat_texts *texts, hr_error *err);
+    hr_status (*read)(hr_file_map *map, const char *path, hr_chat_texts *texts, hr_error *err);
   } files[] = {{"chat_template.jinja", read_jinja}, {"tokenizer_config.json", read_config}};
-  const char *values = source->values_path;
-  size_t length = values ? strlen(values) : 0, tail = strlen(config);
-  if (length < tail || strcmp(values + length - tail, config) != 0) return HR_OK;
   hr_status status = HR_OK;
   for (size_t i = 0; i < sizeof files / sizeof *files && status == HR_OK; i++) {
-    size_t bytes = length - tail + strlen(files[i].name) + 1;
-    char *path = hr_calloc(bytes, 1);
-    if (!path) return hr_fail_memory(err, values, bytes);
-    snprintf(path, bytes, "%.*s%s", (int)(length - tail), values, files[i].name);
-    if (hr_source_file_exists(path)) status = files[i].read(path, texts, err);
-    hr_free(path);
+    hr_file_map map;
+    bool found;
+    char where[HR_WHERE_BYTES];
+    status = hr_vocab_open_beside(source, files[i].name, &map, where, &found, err);
+    if (status == HR_OK && found) status = files[i].read(&map, where, texts, err);
   }
   return status;
 }

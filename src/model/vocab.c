@@ -240,9 +240,7 @@ bool hr_vocab_is_end(const hr_vocab_storage *storage, int32_t id) {
 
 #define JSON_BYTES ((size_t)1 << 29)
 
-/* A JSON file that is an object; NULL with a sentence. All numbers are real ones:
- * some files have integers that no machine has. Closes the map. */
-static json_t *load_json(hr_file_map *map, const char *path, hr_error *err) {
+json_t *hr_vocab_load_json(hr_file_map *map, const char *path, hr_error *err) {
   json_error_t fault;
   json_t *json = NULL;
   if (map->bytes <= JSON_BYTES)
@@ -483,7 +481,7 @@ hr_status hr_vocab_read_file(const char *path, const char *config, hr_vocab_stor
   *vocab = (hr_vocab){.where = path, .bos = -1, .eos = -1, .unknown = -1};
   if (config) {
     hr_status status = hr_file_map_open(&map, config, err);
-    if (status == HR_OK && !(s.config = load_json(&map, config, err))) status = HR_ERROR_FILE;
+    if (status == HR_OK && !(s.config = hr_vocab_load_json(&map, config, err))) status = HR_ERROR_FILE;
     if (status != HR_OK) return status;
   }
   hr_status status = hr_file_map_open(&map, path, err);
@@ -492,18 +490,15 @@ hr_status hr_vocab_read_file(const char *path, const char *config, hr_vocab_stor
   return status;
 }
 
-#define WHERE_BYTES 512
-
-/* A file beside the model, or within a packed one, and what messages call it. */
-static hr_status open_beside(const hr_source *source, const char *name, hr_file_map *map,
-                             char where[WHERE_BYTES], bool *found, hr_error *err) {
+hr_status hr_vocab_open_beside(const hr_source *source, const char *name, hr_file_map *map,
+                               char where[HR_WHERE_BYTES], bool *found, hr_error *err) {
   const char *values = source->values_path;
   size_t stem = strlen(values);
   if (ends_in(values, "config.json")) stem -= strlen("config.json");
   if (hr_source_is_packed(source))
-    snprintf(where, WHERE_BYTES, "%.400s: %s", values, name);
+    snprintf(where, HR_WHERE_BYTES, "%.400s: %s", values, name);
   else
-    snprintf(where, WHERE_BYTES, "%.*s%s", (int)stem, values, name);
+    snprintf(where, HR_WHERE_BYTES, "%.*s%s", (int)stem, values, name);
   return hr_source_open_beside(source, name, map, found, err);
 }
 
@@ -512,10 +507,10 @@ static hr_status load_beside(const hr_source *source, const char *name, json_t *
                              hr_error *err) {
   hr_file_map map;
   bool found;
-  char where[WHERE_BYTES];
-  hr_status status = open_beside(source, name, &map, where, &found, err);
+  char where[HR_WHERE_BYTES];
+  hr_status status = hr_vocab_open_beside(source, name, &map, where, &found, err);
   if (status != HR_OK || !found) return status;
-  *json = load_json(&map, where, err);
+  *json = hr_vocab_load_json(&map, where, err);
   return *json ? HR_OK : HR_ERROR_FILE;
 }
 
@@ -543,8 +538,8 @@ static hr_status read_folder(const hr_source *source, hr_vocab_storage *storage,
   for (size_t i = 0; i < COUNT(names) && status == HR_OK && !*found; i++) {
     hr_file_map map;
     bool there;
-    char where[WHERE_BYTES];
-    status = open_beside(source, names[i], &map, where, &there, err);
+    char where[HR_WHERE_BYTES];
+    status = hr_vocab_open_beside(source, names[i], &map, where, &there, err);
     if (status != HR_OK || !there) continue;
     status = read_beside(source, &map, where, storage, vocab, err);
     *found = status == HR_OK;

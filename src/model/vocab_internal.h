@@ -54,4 +54,13 @@ hr_status hr_vocab_list_ends(hr_vocab_storage *storage, const hr_vocab *vocab, u
 hr_status hr_vocab_add_token(hr_vocab_storage *storage, hr_vocab *vocab, const json_t *token,
                              int64_t id, hr_error *err);
 
+/* A JSON file that is an object; NULL with a sentence. All numbers are real ones:
+ * some files have integers that no machine has. Closes the map. */
+json_t *hr_vocab_load_json(hr_file_map *map, const char *path, hr_error *err);
+
+/* hr_source_open_beside, with what messages call the file. */
+#define HR_WHERE_BYTES 512
+hr_status hr_vocab_open_beside(const hr_source *source, const char *name, hr_file_map *map,
+                               char where[HR_WHERE_BYTES], bool *found, hr_error *err);
+
 #endif
