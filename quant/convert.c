@@ -36,29 +36,17 @@ bool hr_quantize_block(const float *x, hr_q8_file_block *block) {
 enum { SUMS = 8 };
 #define MOST_STEPS 128.0f
 
-/* To nearest even, for magnitudes below 2^22. */
-static inline float round_even(float x) {
-  return (x + 0x1.8p23f) - 0x1.8p23f;
-}
-
-static inline float quantize_value(float x, float inverse) {
-  float q = round_even(x * inverse);
-  q = q < -128.0f ? -128.0f : q;
-  return q > 127.0f ? 127.0f : q;
-}
-
 static float block_error(const float *restrict x, const float *restrict weight, float scale) {
   float sum[SUMS] = {0}, inverse = 1.0f / scale;
   for (int i = 0; i < HR_Q8_BLOCK; i += SUMS)
     for (int j = 0; j < SUMS; j++) {
-      float e = x[i + j] - scale * quantize_value(x[i + j], inverse);
+      float e = x[i + j] - scale * hr_round_to_int8(x[i + j] * inverse);
       sum[j] += weight ? weight[i + j] * (e * e) : e * e;
     }
   return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
 }
 
-/* The value of largest magnitude; NaN when one is NaN. */
-static float extreme_of(const float *x) {
+float hr_block_extreme(const float *x) {
   float extreme = 0.0f;
   for (int i = 0; i < HR_Q8_BLOCK; i++) {
     uint32_t a = hr_float_bits(x[i]) & 0x7fffffffu;
@@ -67,15 +55,20 @@ static float extreme_of(const float *x) {
   return extreme;
 }
 
+uint16_t hr_search_scale(float extreme, hr_scale_search search, unsigned try) {
+  float step = (MOST_STEPS - search.fewest) / (float)(search.tries - 1);
+  return hr_narrow_half(-extreme / (MOST_STEPS - (float)try * step));
+}
+
 bool hr_quantize_block_best(const float *x, const float *weight, hr_scale_search search,
                             hr_q8_file_block *block) {
-  float extreme = extreme_of(x), step = (MOST_STEPS - search.fewest) / (float)(search.tries - 1);
+  float extreme = hr_block_extreme(x);
   float least = INFINITY, chosen = 0.0f;
   *block = (hr_q8_file_block){0};
   if (!isfinite(extreme)) return false;
   bool fits = false;
   for (unsigned t = 0; t < search.tries; t++) {
-    uint16_t half = hr_narrow_half(-extreme / (MOST_STEPS - (float)t * step));
+    uint16_t half = hr_search_scale(extreme, search, t);
     float scale = hr_widen_half(half);
     if ((half & 0x7c00) == 0x7c00) continue;
     fits = true;
@@ -87,7 +80,7 @@ bool hr_quantize_block_best(const float *x, const float *weight, hr_scale_search
     block->scale = half;
   }
   float inverse = chosen != 0.0f ? 1.0f / chosen : 0.0f;
-  for (int i = 0; i < HR_Q8_BLOCK; i++) block->q[i] = (int8_t)quantize_value(x[i], inverse);
+  for (int i = 0; i < HR_Q8_BLOCK; i++) block->q[i] = (int8_t)hr_round_to_int8(x[i] * inverse);
   return fits;
 }
 

@@ -22,8 +22,9 @@ size_t hr_panel_scratch_bytes(size_t k);
 /* Packs outputs row..row + rows (at most 16) into one panel, converting where
  * the panel's type is another than the file's: to f16 by rounding to nearest
  * even, to q8 exactly where the format allows it (hr_format_info.to_q8), from other
- * block formats by hr_quantize_block_best, from floats by hr_quantize_block. False when a finite value does
- * not fit fp16, or any value an int8 block; *bad_row is then its output. */
+ * block formats by hr_quantize_block_best, from floats by hr_quantize_block. False
+ * when a finite value does not fit fp16, or any value an int8 block; *bad_row is
+ * then its output. */
 bool hr_pack_panel(const hr_kernels *kernels, const hr_panel_source *from, size_t row, size_t rows,
                    size_t k, hr_panel_type type, void *scratch, void *panel, size_t *bad_row);
 
@@ -44,10 +45,23 @@ typedef struct hr_scale_search {
   unsigned tries; /* 2 or more */
 } hr_scale_search;
 
+/* The value of largest magnitude of a block, the first of equals; NaN when one is NaN. */
+float hr_block_extreme(const float *x);
+/* Scale number `try` (from 0) for a block of that extreme, as fp16: infinite where it does
+ * not fit, zero where it is too small. */
+uint16_t hr_search_scale(float extreme, hr_scale_search search, unsigned try);
+
 /* The same with the scale, of those tried, of least sum of weight * error^2; all
  * weights 1 where weight (32 values, none negative) is NULL. Scales may be negative:
  * the largest magnitude goes where int8 has -128. */
 bool hr_quantize_block_best(const float *x, const float *weight, hr_scale_search search,
                             hr_q8_file_block *block);
+
+/* To nearest even within -128..127; x below 2^22 in magnitude. */
+static inline float hr_round_to_int8(float x) {
+  float q = (x + 0x1.8p23f) - 0x1.8p23f;
+  q = q > -128.0f ? q : -128.0f; /* a NaN too */
+  return q < 127.0f ? q : 127.0f;
+}
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/gguf_writer.h"
 #include "tests/support/shell.h"
 
 TestSuite(perplexity, .timeout = 300);
@@ -87,9 +88,11 @@ Test(perplexity, is_what_the_logits_say) {
 /* Parts do not see each other, blanks around them do not count. */
 Test(perplexity, parts_are_scored_alone) {
   json_t *one = document("printf '" STORY "' | $H perplexity --json -f -");
-  json_t *two = document("printf '" STORY "<|endoftext|>\\n" STORY "\\n<|endoftext|> \\n' | "
+  json_t *two = document("printf '" STORY "<|endoftext|>\\n" STORY
+                         "\\n<|endoftext|> \\n' | "
                          "$H perplexity --json -f -");
-  json_t *other = document("printf '" STORY "##" STORY "' | $H perplexity --json --split '##' -f -");
+  json_t *other =
+      document("printf '" STORY "##" STORY "' | $H perplexity --json --split '##' -f -");
   json_t *whole = document("printf '" STORY "##" STORY "' | $H perplexity --json --split '' -f -");
   cr_expect_eq(number(one, "parts"), 1);
   cr_expect_eq(number(two, "parts"), 2);
@@ -111,8 +114,10 @@ Test(perplexity, windows_score_each_token_once) {
   cr_expect_eq(number(windows, "tokens"), 6);
   cr_expect_eq(number(windows, "windows"), 3);
   /* The same sum by hand: losses after 5 6 7 8; then after 7 8 9 10 the last two; ... */
-  static const struct { const char *ids; int from; } by_hand[] = {
-      {"5,6,7,8,9", 0}, {"7,8,9,10,11", 2}};
+  static const struct {
+    const char *ids;
+    int from;
+  } by_hand[] = {{"5,6,7,8,9", 0}, {"7,8,9,10,11", 2}};
   double sum = 0;
   for (size_t i = 0; i < 2; i++) {
     char line[128];
@@ -145,15 +150,17 @@ Test(perplexity, prints_for_people_too) {
 /* Two other engines agree on these to 1e-5. */
 Test(perplexity, of_the_five_stories) {
   if (!data_folder()) cr_skip_test("HEADROW_TEST_DATA is not set");
-  json_t *words = document("$H perplexity $HEADROW_TEST_DATA/stories260K/stories260K.gguf --json "
-                           "-f $HEADROW_TEST_DATA/corpora/tinystories_sample_cs336.txt");
+  json_t *words = document(
+      "$H perplexity $HEADROW_TEST_DATA/stories260K/stories260K.gguf --json "
+      "-f $HEADROW_TEST_DATA/corpora/tinystories_sample_cs336.txt");
   cr_expect_float_eq(number(words, "mean_nll"), 1.266441, 1e-5);
   cr_expect_eq(number(words, "tokens"), 1804);
   cr_expect(number(words, "standard_error") > 0.02 && number(words, "standard_error") < 0.1);
   json_decref(words);
-  json_t *ids = document("tr -d ' \\n' <$HEADROW_TEST_DATA/corpora/ids_656k.json | "
-                         "sed 's/\\],\\[/\\n/g; s/[][]//g' >$D/ids; $H perplexity --json --ids @$D/ids "
-                         "$HEADROW_TEST_DATA/tinystories-656k/tinystories656k-f32.gguf");
+  json_t *ids = document(
+      "tr -d ' \\n' <$HEADROW_TEST_DATA/corpora/ids_656k.json | "
+      "sed 's/\\],\\[/\\n/g; s/[][]//g' >$D/ids; $H perplexity --json --ids @$D/ids "
+      "$HEADROW_TEST_DATA/tinystories-656k/tinystories656k-f32.gguf");
   cr_expect_float_eq(number(ids, "mean_nll"), 3.015974, 1e-5);
   cr_expect_eq(number(ids, "tokens"), 853);
   json_decref(ids);
@@ -169,7 +176,8 @@ Test(perplexity, of_quantized_files_in_the_order_of_their_damage) {
     snprintf(line, sizeof line,
              "tr -d ' \\n' <$HEADROW_TEST_DATA/corpora/ids_656k.json | sed 's/\\],\\[/\\n/g; "
              "s/[][]//g' >$D/ids; $H perplexity --json --ids @$D/ids "
-             "$HEADROW_TEST_DATA/tinystories-656k/tinystories656k-%s.gguf", types[i]);
+             "$HEADROW_TEST_DATA/tinystories-656k/tinystories656k-%s.gguf",
+             types[i]);
     json_t *scored = document(line);
     double nll = number(scored, "mean_nll");
     cr_expect(strcmp(types[i], "q6_k") == 0 ? nll == before : nll > before, "%s: %g after %g",
@@ -177,4 +185,258 @@ Test(perplexity, of_quantized_files_in_the_order_of_their_damage) {
     before = nll;
     json_decref(scored);
   }
+}
+
+/* --- accuracy -------------------------------------------------------------------- */
+
+TestSuite(accuracy, .timeout = 600);
+
+#define TWO "printf '" STORY "<|endoftext|>" STORY STORY "' >$D/text; "
+
+Test(accuracy, wrong_usage) {
+  expect_error("$H accuracy", 2, "nothing to compare");
+  expect_error("$H accuracy --against f32", 2, "none given");
+  expect_error("$H accuracy --against f32 --across-isa -f x", 2, "two things at once");
+  expect_error("$H accuracy --across-isa --max-kl 1", 2, "without a reference");
+  expect_error("$H accuracy --against /nowhere.gguf --ids 1,2,3", 3, "/nowhere.gguf");
+  expect_error("$H accuracy --against $ROOT/models/gpt2.gguf --ids 1,2,3 -q", 2,
+               "its context of 256 is smaller");
+  expect_error("$H accuracy --check /dev/null", 3, "/dev/null");
+  expect_error("echo '{\"arithmetic\": 999, \"parts\": []}' >$D/a; $H accuracy --check $D/a", 3,
+               "not to be compared");
+  expect_error("$H accuracy --check $ROOT/models/digests/builtin.json --cache f32", 2,
+               "was written with");
+}
+
+Test(accuracy, of_a_model_against_itself_is_exactly_nothing) {
+  json_t *same = document(TWO "$H accuracy --against builtin -f $D/text --json");
+  static const char *const zeros[] = {
+      "kl.value",          "kl.standard_error",         "kl.median.value",
+      "kl.p99.value",      "mean_nll_difference.value", "flips.value",
+      "largest_difference"};
+  for (size_t i = 0; i < sizeof zeros / sizeof *zeros; i++)
+    cr_expect_eq(number(same, zeros[i]), 0.0, "%s is %g", zeros[i], number(same, zeros[i]));
+  cr_expect_eq(number(same, "top1_agreement.value"), 1.0);
+  cr_expect(json_is_true(json_object_get(same, "bit_identical")));
+  json_t *tensor;
+  size_t i;
+  json_array_foreach(json_object_get(json_object_get(same, "detail"), "tensors"), i, tensor) {
+    cr_expect_eq(number(tensor, "kl"), 0.0);
+    cr_expect_eq(number(tensor, "weight_error"), 0.0);
+  }
+  cr_expect(i > 20);
+  json_decref(same);
+}
+
+/* The built-in model's file holds int8: in fp32 arithmetic only the activations differ,
+ * and the parts of the error stand in the relation that they must. */
+Test(accuracy, against_fp32) {
+  json_t *r = document(TWO "$H accuracy --against f32 -f $D/text --json");
+  cr_expect(number(r, "kl.value") > 1e-6 && number(r, "kl.value") < 1e-2);
+  cr_expect_eq(number(r, "kl.weights_alone.value"), 0.0);
+  cr_expect(json_is_false(json_object_get(r, "bit_identical")));
+  cr_expect_float_eq(number(r, "mean_nll.value") - number(r, "reference_mean_nll.value"),
+                     number(r, "mean_nll_difference.value"), 1e-7);
+  json_t *detail = json_object_get(r, "detail"), *one;
+  double share = 0;
+  size_t i;
+  json_array_foreach(json_object_get(detail, "tensors"), i, one) {
+    cr_expect_eq(number(one, "weight_error"), 0.0);
+    cr_expect_eq(number(one, "kl_weights"), 0.0);
+    share += number(one, "share");
+  }
+  cr_expect_float_eq(share, 1.0, 1e-6);
+  json_array_foreach(json_object_get(detail, "layers"), i, one)
+      cr_expect(number(one, "output_error") > 1e-4 && number(one, "output_error") < 0.1);
+  cr_expect_eq(i, 5);
+  json_decref(r);
+}
+
+Test(accuracy, limits_make_it_a_check) {
+  result r = shell(TWO "$H accuracy --against f32 -f $D/text --detail 0 --max-kl 1e-9");
+  cr_expect_eq(r.status, 1);
+  cr_expect(strstr(r.err, "expected at most 1e-09") && strstr(r.out, "KL divergence"), "%s", r.err);
+  finish(&r);
+  r = shell(TWO "$H accuracy --against f32 -f $D/text --detail 0 --max-kl 1 --min-top1 0.5");
+  cr_expect_eq(r.status, 0, "%s", r.err);
+  finish(&r);
+  r = shell("$H accuracy --against f32 --ids 5,6,7,8,9,10 --detail 0 --max-kl 1 --weights f16");
+  cr_expect_eq(r.status, 0, "%s", r.err);
+  finish(&r);
+}
+
+/* Those that the project ships, on every tier of this machine; threads do not matter. */
+Test(accuracy, digests_of_the_shipped_models) {
+  static const char *const models[] = {"builtin", "alibi", "gpt2", "rope", "transformer-2017"};
+  for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+    char line[256];
+    snprintf(line, sizeof line,
+             "for isa in portable '' ; do $H accuracy $ROOT/models/%s.gguf -q "
+             "--check $ROOT/models/digests/%s.json ${isa:+--isa $isa -t 1} || exit; done",
+             models[i], models[i]);
+    result r = shell(line);
+    cr_expect_eq(r.status, 0, "%s: %s", models[i], r.err);
+    cr_expect_eq(lines_of(r.out), 2);
+    finish(&r);
+  }
+  result r = shell("$H accuracy --across-isa -q");
+  cr_expect_eq(r.status, 0, "%s", r.err);
+  cr_expect(strstr(r.out, "portable") && !strstr(r.out, "OTHER"), "%s", r.out);
+  finish(&r);
+}
+
+Test(accuracy, a_digest_sees_a_difference) {
+  expect_error(TWO
+               "$H accuracy -f $D/text --digests $D/a -q; "
+               "sed 's/\"logits\": \"./\"logits\": \"x/' $D/a >$D/b; "
+               "$H accuracy -f $D/text --check $D/b -q",
+               1, "other bits");
+  expect_error(TWO
+               "$H accuracy -f $D/text --digests $D/a -q; printf ' One more.' >>$D/text; "
+               "$H accuracy -f $D/text --check $D/a -q",
+               2, "other tokens");
+}
+
+/* --- quantize -------------------------------------------------------------------- */
+
+TestSuite(quantize, .timeout = 600);
+
+Test(quantize, wrong_usage) {
+  expect_error("$H quantize", 2, "expected IN and OUT");
+  expect_error("$H quantize builtin /nowhere/out.gguf", 3, "/nowhere/out.gguf");
+  expect_error("$H quantize /nowhere.gguf $D/out.gguf", 3, "/nowhere.gguf");
+  expect_error("$H quantize builtin $D/out.gguf --keep a", 2, "expected TENSOR=TYPE");
+  expect_error("$H quantize builtin $D/out.gguf --keep 'none*=f16'", 2, "no tensor is called");
+  expect_error("$H quantize builtin $D/out.gguf --max-kl 1", 2, "no text to measure on");
+  expect_error("$H quantize builtin $D/out.gguf -f x", 2, "expected --max-kl");
+}
+
+/* F32 out of the int8 file holds the same values: the same bits in fp32 arithmetic; and
+ * int8 out of int8 is the file's own. */
+Test(quantize, what_can_be_kept_is_kept) {
+  result r = shell(
+      "$H quantize builtin $D/f32.gguf --type f32 -q >$D/table && "
+      "$H accuracy --weights f32 --digests $D/digests -q && "
+      "$H accuracy $D/f32.gguf --weights f32 --check $D/digests -q && "
+      "$H quantize builtin $D/q8.gguf -q >$D/table && "
+      "$H accuracy $D/q8.gguf --check $ROOT/models/digests/builtin.json -q && "
+      "$H run $D/q8.gguf -p 'Once upon' -n 5 --temp 0 -q >$D/a && "
+      "$H run -p 'Once upon' -n 5 --temp 0 -q | cmp - $D/a");
+  cr_expect_eq(r.status, 0, "%s", r.err);
+  finish(&r);
+}
+
+/* A round trip loses what int8 loses; --keep and --calibrate do what they say. */
+Test(quantize, types_and_calibration) {
+  json_t *table = document(
+      TWO
+      "$H quantize builtin $D/f32.gguf --type f32 -q >$D/table; "
+      "$H quantize $D/f32.gguf $D/out.gguf --calibrate $D/text --keep 'blk.*.attn_?.weight=f16' "
+      "--keep blk.0.attn_q.weight=bf16 --json -q");
+  json_t *tensor;
+  size_t i, halves = 0, blocks = 0;
+  json_array_foreach(json_object_get(table, "tensors"), i, tensor) {
+    const char *name = json_string_value(json_object_get(tensor, "name"));
+    const char *to = json_string_value(json_object_get(tensor, "to"));
+    halves += strcmp(to, "F16") == 0;
+    blocks += strcmp(to, "Q8_0") == 0;
+    if (strcmp(name, "blk.0.attn_q.weight") == 0) cr_expect_str_eq(to, "BF16");
+    if (strcmp(to, "Q8_0") == 0) {
+      cr_expect(json_is_true(json_object_get(tensor, "compensated")), "%s", name);
+      cr_expect(number(tensor, "relative_rms") > 1e-4 && number(tensor, "relative_rms") < 0.2, "%s",
+                name);
+    }
+    if (strstr(name, "norm")) cr_expect_str_eq(to, "F32");
+  }
+  cr_expect_eq(halves, 14, "%zu", halves);
+  cr_expect_eq(blocks, 21, "%zu", blocks);
+  json_decref(table);
+}
+
+Test(quantize, the_mix_that_meets_a_limit) {
+  json_t *mixed =
+      document(TWO
+               "$H quantize builtin $D/f32.gguf --type f32 -q >$D/table; "
+               "$H quantize $D/f32.gguf $D/out.gguf --max-kl 5e-5 -f $D/text --json -q");
+  cr_expect(number(mixed, "kl") <= 5e-5 && number(mixed, "kl") > 0);
+  size_t i, halves = 0, blocks = 0;
+  json_t *tensor;
+  json_array_foreach(json_object_get(mixed, "tensors"), i, tensor) {
+    const char *to = json_string_value(json_object_get(tensor, "to"));
+    halves += strcmp(to, "F16") == 0;
+    blocks += strcmp(to, "Q8_0") == 0;
+  }
+  cr_expect(halves > 0 && blocks > 0, "%zu, %zu", halves, blocks);
+  json_decref(mixed);
+  expect_error(TWO
+               "$H quantize builtin $D/f32.gguf --type f32 -q >$D/table; "
+               "$H quantize $D/f32.gguf $D/out.gguf --max-kl 1e-12 -f $D/text -q",
+               1, "with F16 everywhere");
+}
+
+/* A device stays one; nothing is left of a file that could not be written whole. */
+Test(quantize, leaves_no_half_file) {
+  expect_error("$H quantize builtin /dev/full -q", 3, "/dev/full");
+  result r =
+      shell("trap '' XFSZ; ulimit -f 64; $H quantize builtin $D/out.gguf -q; echo $?; ls $D");
+  cr_expect_str_eq(r.out, "3\n");
+  finish(&r);
+}
+
+/* One matrix of 2 x 32 with a value at its place (1, 5), as $D/in.gguf of the line. */
+static void expect_refused(float value, const char *type, const char *part) {
+  gguf_writer w;
+  float data[64];
+  for (size_t i = 0; i < 64; i++) data[i] = (float)i;
+  data[37] = value;
+  gguf_writer_init(&w);
+  gguf_put_string(&w, "general.architecture", "none");
+  gguf_put_tensor(&w, "good.weight", GGUF_TENSOR_F32, 2, (uint64_t[]){32, 1}, data, 128);
+  gguf_put_tensor(&w, "bad.weight", GGUF_TENSOR_F32, 2, (uint64_t[]){32, 2}, data, sizeof data);
+  size_t size;
+  unsigned char *file = gguf_writer_finish(&w, &size);
+  char path[] = "/tmp/headrow-test-XXXXXX", line[256];
+  FILE *out = fdopen(mkstemp(path), "wb");
+  cr_assert(out && fwrite(file, 1, size, out) == size);
+  fclose(out);
+  free(file);
+  snprintf(line, sizeof line, "$H quantize %s $D/out.gguf --type %s -q; s=$?; ls $D; exit $s", path,
+           type);
+  expect_error(line, 5, part);
+  remove(path);
+}
+
+Test(quantize, names_the_tensor_that_can_not_be_held) {
+  expect_refused((float)NAN, "q8_0", "tensor 'bad.weight': element 5 of row 1 is NaN");
+  expect_refused((float)INFINITY, "f32", "tensor 'bad.weight': element 5 of row 1 is infinite");
+  expect_refused(1e5f, "f16",
+                 "tensor 'bad.weight': 100000 in row 1 is outside of the range of F16");
+  expect_refused(1e8f, "q8_0",
+                 "tensor 'bad.weight': 1e+08 in row 1 is outside of the range of Q8_0");
+}
+
+/* Both halves of the loss against plain rounding, which the q8_0 file holds. */
+static double kl_of(const char *make, const char *model, bool weights) {
+  char line[1024];
+  snprintf(line, sizeof line,
+           "S=$HEADROW_TEST_DATA/stories260K; %s $H accuracy %s --against $S/stories260K.gguf "
+           "-f $HEADROW_TEST_DATA/corpora/tinystories_sample_cs336.txt --detail 0 --json -q",
+           make, model);
+  json_t *r = document(line);
+  double kl = number(r, weights ? "kl.weights_alone.value" : "kl.value");
+  json_decref(r);
+  return kl;
+}
+
+Test(quantize, loses_less_than_plain_rounding) {
+  if (!data_folder()) cr_skip_test("HEADROW_TEST_DATA is not set");
+  static const char search[] = "$H quantize $S/stories260K.gguf $D/o.gguf -q >$D/t;";
+  static const char calibrated[] =
+      "$H quantize $S/stories260K.gguf $D/o.gguf --tokens 8192 --calibrate "
+      "$HEADROW_TEST_DATA/corpora/tinystories_sample_2mb.txt -q >$D/t;";
+  double plain = kl_of("", "$S/stories260K-q8_0.gguf", true);
+  cr_expect_lt(kl_of(search, "$D/o.gguf", true), 0.8 * plain);
+  cr_expect_lt(kl_of(calibrated, "$D/o.gguf", true), 0.55 * plain);
+  cr_expect_lt(kl_of(calibrated, "$D/o.gguf", false),
+               0.8 * kl_of("", "$S/stories260K-q8_0.gguf", false));
 }

@@ -9,6 +9,7 @@
 #include "kernels/portable/half.h"
 #include "kernels/select.h"
 #include "model/source.h"
+#include "quant/compensate.h"
 #include "quant/convert.h"
 #include "quant/measures.h"
 #include "tests/support/arrays.h"
@@ -221,6 +222,80 @@ Test(blocks, of_every_kind) {
     x[31] = faults[i];
     cr_expect(!hr_quantize_block_best(x, NULL, few_tries, &block));
   }
+}
+
+/* --- Rounding that makes good its errors ------------------------------------------- */
+
+enum { INPUTS = 64, SAMPLES = 300 };
+
+/* Inputs whose columns depend on each other, and the sum of their outer products. */
+static void make_inputs(double *sum) {
+  static float x[SAMPLES][INPUTS];
+  memset(sum, 0, INPUTS * INPUTS * sizeof *sum);
+  for (uint32_t s = 0; s < SAMPLES; s++) {
+    fill(x[s], INPUTS, 1000 + s);
+    for (size_t i = 1; i < INPUTS; i++) x[s][i] += 0.9f * x[s][i - 1];
+    for (size_t i = 0; i < INPUTS; i++)
+      for (size_t j = 0; j < INPUTS; j++) sum[i * INPUTS + j] += (double)x[s][i] * (double)x[s][j];
+  }
+}
+
+Test(compensation, u_is_the_factor_of_the_inverse) {
+  static double sum[INPUTS * INPUTS], h[INPUTS * INPUTS];
+  static float u[INPUTS * INPUTS];
+  make_inputs(sum);
+  double mean = 0;
+  for (size_t i = 0; i < INPUTS; i++) mean += sum[i * INPUTS + i] / INPUTS;
+  memcpy(h, sum, sizeof h);
+  for (size_t i = 0; i < INPUTS; i++) h[i * INPUTS + i] += 0.01 * mean;
+  cr_assert(hr_compensation(sum, INPUTS, 0.01, u));
+  for (size_t i = 0; i < INPUTS; i++)
+    for (size_t j = 0; j < INPUTS; j++) { /* (u^T u) h = 1 */
+      double one = 0;
+      for (size_t a = 0; a < INPUTS; a++)
+        for (size_t b = 0; b <= i && b <= a; b++)
+          one += (double)u[b * INPUTS + i] * (double)u[b * INPUTS + a] * h[a * INPUTS + j];
+      cr_assert(fabs(one - (i == j)) < 1e-4, "%zu, %zu: %g", i, j, one);
+    }
+  memset(sum, 0, sizeof sum);
+  cr_expect(hr_compensation(sum, INPUTS, 0.01, u), "inputs that are always zero");
+  sum[0] = -1;
+  sum[1] = NAN;
+  cr_expect(!hr_compensation(sum, INPUTS, 0.01, u));
+}
+
+static double error_on_inputs(const double *h, const float *w, const hr_q8_file_block *blocks) {
+  double e[INPUTS], sum = 0;
+  for (size_t i = 0; i < INPUTS; i++)
+    e[i] = (double)w[i] - (double)hr_widen_half(blocks[i / HR_Q8_BLOCK].scale) *
+                              blocks[i / HR_Q8_BLOCK].q[i % HR_Q8_BLOCK];
+  for (size_t i = 0; i < INPUTS; i++)
+    for (size_t j = 0; j < INPUTS; j++) sum += e[i] * h[i * INPUTS + j] * e[j];
+  return sum;
+}
+
+Test(compensation, outputs_are_closer_than_with_the_best_scales_alone) {
+  static double sum[INPUTS * INPUTS], h[INPUTS * INPUTS];
+  static float u[INPUTS * INPUTS];
+  make_inputs(h);
+  memcpy(sum, h, sizeof sum);
+  cr_assert(hr_compensation(sum, INPUTS, 0.01, u));
+  double plain = 0, compensated = 0;
+  for (uint32_t row = 0; row < 200; row++) {
+    float w[INPUTS], copy[INPUTS];
+    hr_q8_file_block blocks[INPUTS / HR_Q8_BLOCK];
+    fill(w, INPUTS, row);
+    for (size_t b = 0; b < INPUTS / HR_Q8_BLOCK; b++)
+      cr_assert(hr_quantize_block_best(w + b * HR_Q8_BLOCK, NULL, many_tries, &blocks[b]));
+    plain += error_on_inputs(h, w, blocks);
+    memcpy(copy, w, sizeof w);
+    cr_assert(hr_quantize_row_compensated(copy, INPUTS, u, many_tries, blocks));
+    compensated += error_on_inputs(h, w, blocks);
+  }
+  cr_expect_lt(compensated, 0.5 * plain, "%g", compensated / plain);
+  float bad[INPUTS] = {[40] = NAN};
+  hr_q8_file_block blocks[INPUTS / HR_Q8_BLOCK];
+  cr_expect(!hr_quantize_row_compensated(bad, INPUTS, u, many_tries, blocks));
 }
 
 /* --- Measures -------------------------------------------------------------------- */

@@ -132,6 +132,11 @@ void hr_workspace_set_tap(hr_workspace *ws, hr_tap_fn *tap, void *arg) {
   ws->tap_arg = arg;
 }
 
+void hr_workspace_set_input_tap(hr_workspace *ws, hr_input_tap_fn *tap, void *arg) {
+  ws->input_tap = tap;
+  ws->input_tap_arg = arg;
+}
+
 void hr_show(hr_pass *pass, unsigned thread, const char *name, uint32_t layer, const float *data,
              size_t rows, size_t columns, size_t stride) {
   if (!pass->ws->tap) return;

@@ -31,6 +31,11 @@ size_t hr_kv_cache_bytes(const hr_description *d, size_t positions, bool half);
 typedef void hr_tap_fn(void *arg, const char *name, uint32_t layer, const float *data, size_t rows,
                        size_t columns, size_t stride);
 
+/* What goes into products: rows of k floats, row r at x + r * stride, that all of the
+ * matrices are multiplied with. */
+typedef void hr_input_tap_fn(void *arg, const hr_matrix *const *matrices, size_t count,
+                             const float *x, size_t rows, size_t k, size_t stride);
+
 typedef struct hr_workspace hr_workspace;
 
 /* Rows of a pass that belong to one sequence: they see each other and what the
@@ -71,6 +76,8 @@ size_t hr_workspace_bytes(const hr_description *d, size_t rows, size_t positions
 
 /* Calls tap at every step of later passes; NULL: no more. Costs barriers. */
 void hr_workspace_set_tap(hr_workspace *workspace, hr_tap_fn *tap, void *arg);
+/* The same for the inputs of products; it is called by one thread at a time. */
+void hr_workspace_set_input_tap(hr_workspace *workspace, hr_input_tap_fn *tap, void *arg);
 
 /* The parts of a pass, for the question where the time goes. */
 typedef enum hr_part {

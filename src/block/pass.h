@@ -54,6 +54,8 @@ struct hr_workspace {
   hr_profile *profile; /* one a thread; NULL: nobody asks where the time goes */
   hr_tap_fn *tap;
   void *tap_arg;
+  hr_input_tap_fn *input_tap;
+  void *input_tap_arg;
 };
 
 typedef struct hr_pass {

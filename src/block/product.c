@@ -16,9 +16,10 @@ static void prepare_row(const hr_pass *pass, const hr_norm_weights *norm, const 
   if (quantized) pass->kernels->quantize(norm ? normed : x, k, quantized);
 }
 
-hr_input hr_prepare(hr_pass *pass, unsigned thread, unsigned threads, const hr_norm_weights *norm,
-                    const float *x, size_t stride, size_t rows, size_t k,
-                    const hr_matrix *const *matrices, size_t count) {
+static hr_input prepare_rows(hr_pass *pass, unsigned thread, unsigned threads,
+                             const hr_norm_weights *norm, const float *x, size_t stride,
+                             size_t rows, size_t k, const hr_matrix *const *matrices,
+                             size_t count) {
   hr_workspace *ws = pass->ws;
   bool normed = norm && norm->gain, quantized = any_quantized(matrices, count);
   bool alone = rows == 1;
@@ -43,6 +44,18 @@ hr_input hr_prepare(hr_pass *pass, unsigned thread, unsigned threads, const hr_n
       prepare_row(pass, normed ? norm : NULL, x + r * stride, k, ws->normed + r * ws->x_stride,
                   quantized ? ws->quantized + r * row_bytes : NULL);
   hr_end_step(pass, thread, HR_PART_NORM);
+  return input;
+}
+
+/* The tap needs no barrier: the first thread calls it before its own part of the
+ * product, and no one writes into the rows before all have ended theirs. */
+hr_input hr_prepare(hr_pass *pass, unsigned thread, unsigned threads, const hr_norm_weights *norm,
+                    const float *x, size_t stride, size_t rows, size_t k,
+                    const hr_matrix *const *matrices, size_t count) {
+  hr_input input = prepare_rows(pass, thread, threads, norm, x, stride, rows, k, matrices, count);
+  const hr_workspace *ws = pass->ws;
+  if (ws->input_tap && thread == 0)
+    ws->input_tap(ws->input_tap_arg, matrices, count, input.x, rows, k, input.x_stride);
   return input;
 }
 

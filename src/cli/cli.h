@@ -70,5 +70,7 @@ extern const cli_command cli_bench_command;
 extern const cli_command cli_compare_command;
 extern const cli_command cli_perplexity_command;
 extern const cli_command cli_pack_command;
+extern const cli_command cli_accuracy_command;
+extern const cli_command cli_quantize_command;
 
 #endif

@@ -9,12 +9,12 @@
 
 #include "acts.h"
 #include "base/memory.h"
-#include "builtin.h"
 #include "cli.h"
 #include "engine/engine.h"
 #include "kernels/select.h"
 #include "machine.h"
 #include "memory.h"
+#include "mixture.h"
 #include "model/packed.h"
 #include "output.h"
 #include "sched/memory.h"
@@ -409,12 +409,6 @@ static void print_value(void *data, const char *key, const char *type, const cha
   cli_print(" (%s) = %s\n", type, value);
 }
 
-static hr_source *open_source(const char *name, hr_error *err) {
-  if (!name || strcmp(name, CLI_BUILTIN) == 0)
-    return hr_source_open_memory(cli_builtin_data(), cli_builtin_bytes(), CLI_BUILTIN, err);
-  return hr_source_open(name, err);
-}
-
 /* The one question that needs the weights: they are packed, and compared with
  * the values of the file, which is opened once more for that. described is what
  * is told of the model in JSON, or NULL. */
@@ -424,7 +418,7 @@ static int show_losses(const settings *s, hr_model *model, const char *name, jso
   int status = cli_check_memory(&s->common, model);
   if (status != HR_OK) return status;
   if (hr_model_load(model, &err) != HR_OK) return cli_fail_error(NULL, &err);
-  hr_source *source = open_source(name, &err);
+  hr_source *source = cli_open_source(name, &err);
   if (!source || find_losses(model, source, &lost, &err) != HR_OK)
     status = cli_fail_error(NULL, &err);
   else if (described)

@@ -20,6 +20,8 @@ static const cli_command *const commands[] = {
     &cli_compare_command,
     &cli_perplexity_command,
     &cli_pack_command,
+    &cli_accuracy_command,
+    &cli_quantize_command,
 };
 
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };

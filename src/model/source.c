@@ -478,6 +478,10 @@ const hr_tensor *hr_source_find_tensor(const hr_source *source, const char *name
   return entry && !entry->refused ? &entry->tensor : NULL;
 }
 
+size_t hr_source_refused_count(const hr_source *source) {
+  return source->entry_count - source->readable_count;
+}
+
 const char *hr_source_refused_type(const hr_source *source, const char *name) {
   const hr_source_entry *entry = hr_source_find_entry(source, name);
   return entry ? entry->refused : NULL;

@@ -81,6 +81,9 @@ hr_status hr_source_array_f64(const hr_source *source, const char *key, double *
 hr_status hr_source_array_strings(const hr_source *source, const char *key, const char **text,
                                   size_t *length, size_t count, hr_error *err);
 
+/* Tensors that are not counted because of their type. */
+size_t hr_source_refused_count(const hr_source *source);
+
 /* Visits every key in file order with a short form of its value, for `info -v`. */
 typedef void hr_source_visit_fn(void *arg, const char *key, const char *type, const char *value);
 void hr_source_visit_values(const hr_source *source, hr_source_visit_fn *visit, void *arg);

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MIT
+ * Which layers and tensors the error comes from: the reference with one of them at
+ * a time exchanged for the model's. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "accuracy.h"
+#include "interrupt.h"
+#include "mixture.h"
+#include "output.h"
+#include "quant/convert.h"
+
+typedef struct measuring {
+  const cli_accuracy *set;
+  const hr_model *model;
+  const cli_corpus *corpus;
+  cli_mixture mix; /* of the reference */
+  hr_session *session[2];
+  size_t vocab, tokens;
+  double sum;
+  size_t done, runs;
+  cli_detail *detail;
+} measuring;
+
+static int add_kl(void *arg, size_t part, const float *const *logits, int32_t next) {
+  (void)part;
+  (void)next;
+  measuring *m = arg;
+  m->sum += hr_divergence(logits[0], logits[1], m->vocab);
+  m->tokens++;
+  return HR_OK;
+}
+
+/* Mean KL divergence of the second session from the first. */
+static int mean_kl(measuring *m, double *kl) {
+  double each = 1.0 / (double)m->runs;
+  cli_scoring scoring = {.session = m->session,
+                         .sessions = 2,
+                         .vocab = m->vocab,
+                         .stride = (size_t)m->set->stride.value,
+                         .most = (size_t)m->set->detail.value,
+                         .what = m->set->common.quiet ? NULL : "error by tensor",
+                         .done_before = each * (double)m->done++,
+                         .share = each};
+  m->sum = 0;
+  m->tokens = 0;
+  int status = cli_score(&scoring, m->corpus, add_kl, m);
+  *kl = m->tokens ? m->sum / (double)m->tokens : 0;
+  return status;
+}
+
+/* Relative RMS error of the model's values against the reference's. */
+static bool weight_error(const hr_matrix *model, const hr_matrix *reference, double *error) {
+  float *row = calloc(2 * (size_t)model->k, sizeof *row);
+  double sum = 0, norm = 0;
+  if (!row) return false;
+  for (size_t r = 0; r < model->n; r++) {
+    hr_panel_row(model->type, model->panels, model->k, r, row);
+    hr_panel_row(reference->type, reference->panels, model->k, r, row + model->k);
+    for (size_t k = 0; k < model->k; k++) {
+      double x = (double)row[model->k + k], e = (double)row[k] - x;
+      sum += e * e;
+      norm += x * x;
+    }
+  }
+  free(row);
+  *error = norm > 0 ? sqrt(sum / norm) : 0;
+  return true;
+}
+
+static const hr_matrix *held(const hr_model *model, size_t i) {
+  return model->loaded.held[i].matrix;
+}
+
+/* A tensor alone: its values only, then as it is in the model. */
+static int blame_tensor(measuring *m, size_t i) {
+  cli_blame *b = &m->detail->tensor[i];
+  if (!weight_error(held(m->model, i), held(m->mix.base, i), &b->weights) ||
+      (m->detail->alone && !cli_mixture_widen(&m->mix, i, held(m->model, i))))
+    return cli_fail_memory();
+  int status = m->detail->alone ? mean_kl(m, &b->kl_weights) : HR_OK;
+  cli_mixture_set(&m->mix, i, held(m->model, i)->type, held(m->model, i)->panels);
+  if (status == HR_OK) status = mean_kl(m, &b->kl);
+  cli_mixture_reset(&m->mix, i);
+  return status;
+}
+
+static int blame_layer(measuring *m, uint32_t layer) {
+  const hr_loaded *loaded = &m->model->loaded;
+  for (size_t i = 0; i < loaded->held_count; i++)
+    if (cli_layer_of(loaded, i) == (int64_t)layer)
+      cli_mixture_set(&m->mix, i, held(m->model, i)->type, held(m->model, i)->panels);
+  int status = mean_kl(m, &m->detail->layer[layer].kl);
+  for (size_t i = 0; i < loaded->held_count; i++) cli_mixture_reset(&m->mix, i);
+  return status;
+}
+
+/* --- Outputs of the layers --------------------------------------------------------
+ * The session of the reference is always evaluated before that of the model. */
+
+typedef struct outputs {
+  float *reference; /* [layers][rows][width] of the last piece */
+  size_t layers, rows, width;
+  double *error, *norm;
+} outputs;
+
+static void keep_output(void *arg, const char *name, uint32_t layer, const float *data, size_t rows,
+                        size_t columns, size_t stride) {
+  outputs *o = arg;
+  if (strcmp(name, "block") != 0 || rows > o->rows || columns != o->width) return;
+  for (size_t r = 0; r < rows; r++)
+    memcpy(o->reference + (layer * o->rows + r) * o->width, data + r * stride,
+           columns * sizeof *data);
+}
+
+static void compare_output(void *arg, const char *name, uint32_t layer, const float *data,
+                           size_t rows, size_t columns, size_t stride) {
+  outputs *o = arg;
+  if (strcmp(name, "block") != 0 || rows > o->rows || columns != o->width) return;
+  for (size_t r = 0; r < rows; r++) {
+    const float *from = o->reference + (layer * o->rows + r) * o->width;
+    for (size_t i = 0; i < columns; i++) {
+      double x = (double)from[i], e = (double)data[r * stride + i] - x;
+      o->error[layer] += e * e;
+      o->norm[layer] += x * x;
+    }
+  }
+}
+
+static int blame_outputs(measuring *m, hr_session *tested) {
+  const hr_description *d = &m->model->loaded.transformer.description;
+  outputs o = {.layers = d->layers, .width = d->width, .rows = tested->chunk};
+  hr_session *mixed = m->session[1];
+  double ignored;
+  o.reference = calloc(o.layers * o.rows * o.width, sizeof *o.reference);
+  o.error = calloc(o.layers, sizeof *o.error);
+  o.norm = calloc(o.layers, sizeof *o.norm);
+  int status = o.reference && o.error && o.norm ? HR_OK : cli_fail_memory();
+  if (status == HR_OK) {
+    m->session[1] = tested;
+    hr_workspace_set_tap(m->session[0]->workspace, keep_output, &o);
+    hr_workspace_set_tap(tested->workspace, compare_output, &o);
+    status = mean_kl(m, &ignored);
+    hr_workspace_set_tap(m->session[0]->workspace, NULL, NULL);
+    m->session[1] = mixed;
+    m->detail->tokens = m->tokens;
+  }
+  for (size_t i = 0; status == HR_OK && i < o.layers; i++)
+    m->detail->layer_output[i] = o.norm[i] > 0 ? sqrt(o.error[i] / o.norm[i]) : 0;
+  free(o.reference);
+  free(o.error);
+  free(o.norm);
+  return status;
+}
+
+/* --- All of it -------------------------------------------------------------------- */
+
+static int measure(measuring *m, hr_session *tested) {
+  const hr_loaded *loaded = &m->model->loaded;
+  uint32_t layers = loaded->transformer.description.layers;
+  m->runs = (m->detail->alone ? 2 : 1) * loaded->held_count + layers + 1;
+  int status = blame_outputs(m, tested);
+  for (uint32_t i = 0; i < layers && status == HR_OK; i++) status = blame_layer(m, i);
+  for (size_t i = 0; i < loaded->held_count && status == HR_OK; i++) status = blame_tensor(m, i);
+  return status;
+}
+
+int cli_detail_measure(const cli_accuracy *set, const hr_model *model, const hr_model *reference,
+                       const cli_corpus *corpus, cli_detail *detail) {
+  measuring m = {.set = set,
+                 .model = model,
+                 .corpus = corpus,
+                 .detail = detail,
+                 .vocab = hr_model_vocab_size(model)};
+  uint32_t layers = model->loaded.transformer.description.layers;
+  detail->alone = reference->loaded.all_f32;
+  detail->tensor = calloc(model->loaded.held_count, sizeof *detail->tensor);
+  detail->layer = calloc(layers + 1, sizeof *detail->layer);
+  detail->layer_output = calloc(layers + 1, sizeof *detail->layer_output);
+  bool made = detail->tensor && detail->layer && detail->layer_output &&
+              cli_mixture_init(&m.mix, reference);
+  int status = made ? HR_OK : cli_fail_memory();
+  cli_common fp32 = set->common;
+  fp32.quiet = true;
+  fp32.cache = (cli_choice){HR_CACHE_F32 - HR_CACHE_F16, true};
+  hr_session *tested = NULL;
+  if (made) m.session[0] = cli_open_session(&fp32, reference, &status);
+  if (m.session[0]) m.session[1] = cli_open_session(&fp32, &m.mix.model, &status);
+  if (m.session[1]) tested = cli_open_session(&fp32, model, &status);
+  if (tested) status = measure(&m, tested);
+  hr_session_free(tested);
+  hr_session_free(m.session[1]);
+  hr_session_free(m.session[0]);
+  cli_mixture_finish(&m.mix);
+  return status;
+}
+
+void cli_detail_free(cli_detail *d) {
+  free(d->tensor);
+  free(d->layer);
+  free(d->layer_output);
+}
+
+static const char *const panel_names[] = {"F32", "F16", "BF16", "Q8_0"};
+
+static double total_of(const cli_detail *d, size_t count) {
+  double total = 0;
+  for (size_t i = 0; i < count; i++) total += d->tensor[i].kl;
+  return total > 0 ? total : 1;
+}
+
+static const char *name_of(const hr_model *model, const hr_source *source, size_t i) {
+  return hr_source_tensor_at(source, model->loaded.held[i].tensor)->name;
+}
+
+void cli_detail_print(const cli_detail *d, const hr_model *model, const hr_source *source) {
+  const hr_loaded *loaded = &model->loaded;
+  double total = total_of(d, loaded->held_count);
+  cli_print(
+      "\nOne at a time as the model has it, all else as the reference; %zu tokens:\n\n"
+      "layer  output error  mean KL    share\n",
+      d->tokens);
+  for (uint32_t i = 0; i < loaded->transformer.description.layers; i++)
+    cli_print("%5u  %10.4f %%  %.3e  %4.1f %%\n", i, 100 * d->layer_output[i], d->layer[i].kl,
+              100 * d->layer[i].kl / total);
+  cli_print("\n%-32s type  weight error  mean KL    of weights  share\n", "tensor");
+  for (size_t i = 0; i < loaded->held_count; i++) {
+    const cli_blame *b = &d->tensor[i];
+    char alone[16] = "-";
+    if (d->alone) snprintf(alone, sizeof alone, "%.3e", b->kl_weights);
+    cli_print("%-32s %-5s %10.4f %%  %.3e  %9s  %4.1f %%\n", name_of(model, source, i),
+              panel_names[held(model, i)->type], 100 * b->weights, b->kl, alone,
+              100 * b->kl / total);
+  }
+}
+
+json_t *cli_detail_json(const cli_detail *d, const hr_model *model, const hr_source *source) {
+  const hr_loaded *loaded = &model->loaded;
+  double total = total_of(d, loaded->held_count);
+  json_t *layers = json_array(), *tensors = json_array();
+  for (uint32_t i = 0; i < loaded->transformer.description.layers; i++)
+    json_array_append_new(layers, json_pack("{s:f, s:f, s:f}", "output_error", d->layer_output[i],
+                                            "kl", d->layer[i].kl, "share", d->layer[i].kl / total));
+  for (size_t i = 0; i < loaded->held_count; i++) {
+    const cli_blame *b = &d->tensor[i];
+    const char *name = name_of(model, source, i);
+    json_array_append_new(
+        tensors,
+        json_pack("{s:o, s:s, s:f, s:o, s:f, s:f}", "name", cli_json_text(name, strlen(name)),
+                  "type", panel_names[held(model, i)->type], "weight_error", b->weights,
+                  "kl_weights", d->alone ? json_real(b->kl_weights) : json_null(), "kl", b->kl,
+                  "share", b->kl / total));
+  }
+  return json_pack("{s:I, s:o, s:o}", "tokens", (json_int_t)d->tokens, "layers", layers, "tensors",
+                   tensors);
+}
