@@ -17,7 +17,7 @@ struct cli_calibration {
   const cli_common *common;
   const hr_model *model;
   const cli_corpus *corpus;
-  size_t most;
+  size_t most, tokens; /* that may be taken, and that there are of them */
   input *inputs; /* in the order of a pass */
   size_t count;
   size_t *of_held; /* the input of each held matrix; SIZE_MAX: of none */
@@ -124,14 +124,13 @@ static int take_sums(cli_calibration *c, size_t i) {
 }
 
 /* Directions that the text never takes are free for rounding to spoil. */
-static void note_short_text(const cli_common *common, const cli_corpus *corpus, size_t most,
-                            const hr_model *model) {
-  size_t tokens = cli_corpus_scored(corpus) < most ? cli_corpus_scored(corpus) : most, widest = 0;
-  for (size_t i = 0; i < model->loaded.held_count; i++)
-    if (model->loaded.held[i].matrix->k > widest) widest = model->loaded.held[i].matrix->k;
-  if (tokens < 4 * widest && !common->quiet)
+static void note_short_text(const cli_calibration *c) {
+  size_t widest = 0;
+  for (size_t i = 0; i < c->model->loaded.held_count; i++)
+    if (c->model->loaded.held[i].matrix->k > widest) widest = c->model->loaded.held[i].matrix->k;
+  if (c->tokens < 4 * widest && !c->common->quiet)
     cli_note("warning: a text of %zu tokens is short to calibrate %zu columns with: expected %zu",
-             tokens, widest, 4 * widest);
+             c->tokens, widest, 4 * widest);
 }
 
 cli_calibration *cli_calibration_create(const cli_common *common, const hr_model *model,
@@ -148,7 +147,8 @@ cli_calibration *cli_calibration_create(const cli_common *common, const hr_model
     return NULL;
   }
   for (size_t i = 0; i < model->loaded.held_count; i++) c->of_held[i] = SIZE_MAX;
-  note_short_text(common, corpus, most, model);
+  c->tokens = cli_corpus_scored(corpus) < most ? cli_corpus_scored(corpus) : most;
+  note_short_text(c);
   c->numbering = true;
   *status = pass_text(c, 1, NULL);
   c->numbering = false;
@@ -173,13 +173,15 @@ static size_t input_of(const cli_calibration *c, size_t tensor) {
   return SIZE_MAX;
 }
 
-static double damp_of(const cli_calibration *c, size_t tensor) {
+/* i: the tensor's input. A text of few tokens tells little of the directions between them. */
+static double damp_of(const cli_calibration *c, size_t tensor, size_t i) {
   const hr_transformer *t = &c->model->loaded.transformer;
   const hr_loaded *loaded = &c->model->loaded;
-  for (size_t i = 0; i < loaded->held_count; i++)
-    if (loaded->held[i].tensor == tensor && loaded->held[i].matrix == &t->token_embedding)
+  for (size_t h = 0; h < loaded->held_count; h++)
+    if (loaded->held[h].tensor == tensor && loaded->held[h].matrix == &t->token_embedding)
       return DAMP_TIED;
-  return DAMP;
+  double few = (double)c->inputs[i].k / (2.0 * (double)c->tokens);
+  return few > DAMP ? few : DAMP;
 }
 
 static int compensate(cli_calibration *c, const input *in, double damp) {
@@ -204,7 +206,7 @@ const float *cli_calibration_of(cli_calibration *c, size_t tensor, int *status) 
   if (i == c->u_of) return c->u;
   c->u_of = SIZE_MAX;
   if (!c->inputs[i].sum) *status = take_sums(c, i);
-  if (*status == HR_OK) *status = compensate(c, &c->inputs[i], damp_of(c, tensor));
+  if (*status == HR_OK) *status = compensate(c, &c->inputs[i], damp_of(c, tensor, i));
   if (*status != HR_OK) return NULL;
   c->u_of = i;
   return c->u;
