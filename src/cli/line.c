@@ -4,11 +4,15 @@
 #include <errno.h>
 #include <histedit.h>
 #include <locale.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <wchar.h>
 
 #include "cli.h"
 #include "interrupt.h"
@@ -77,6 +81,37 @@ static void save_history(cli_lines *lines) {
   if (!saved && !lines->quiet) cli_note("warning: %s: the history can't be written", lines->file);
 }
 
+/* --- Characters ------------------------------------------------------------------- */
+
+/* SIGINT is held back while a line is edited, and let through only in here: it can't
+ * come unseen between a look at the flag and the wait. False: it came. */
+static bool wait_for_input(void) {
+  sigset_t open;
+  pthread_sigmask(SIG_SETMASK, NULL, &open);
+  sigdelset(&open, SIGINT);
+  struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+  while (ppoll(&in, 1, NULL, &open) < 0)
+    if (errno != EINTR || cli_interrupted()) return false;
+  return true;
+}
+
+/* For the editor: one character, 1; 0 at the end of the input; -1 with errno. */
+static int read_char(EditLine *editor, wchar_t *to) {
+  (void)editor;
+  mbstate_t state = {0};
+  for (;;) {
+    char byte;
+    if (!wait_for_input()) return -1;
+    ssize_t n = read(STDIN_FILENO, &byte, 1);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (n <= 0) return (int)n;
+    size_t used = mbrtowc(to, &byte, 1, &state);
+    if (used == (size_t)-2) continue; /* the first bytes of one */
+    if (used == (size_t)-1) *to = L'?';
+    return 1;
+  }
+}
+
 /* --- Lines ------------------------------------------------------------------------ */
 
 cli_lines *cli_lines_open(bool quiet) {
@@ -90,6 +125,7 @@ cli_lines *cli_lines_open(bool quiet) {
   if (!lines->editor) return lines;
   el_set(lines->editor, EL_PROMPT, prompt);
   el_set(lines->editor, EL_EDITOR, "emacs");
+  el_set(lines->editor, EL_GETCFN, read_char);
   open_history(lines);
   el_source(lines->editor, NULL);
   return lines;
@@ -102,9 +138,15 @@ bool cli_lines_interactive(const cli_lines *lines) {
 static cli_line edit_line(cli_lines *lines, cli_bytes *line) {
   HistEvent event;
   int count = 0;
+  sigset_t interrupt, before;
+  sigemptyset(&interrupt);
+  sigaddset(&interrupt, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &interrupt, &before);
   errno = 0;
   const char *text = el_gets(lines->editor, &count);
-  if (cli_interrupted() || (count < 0 && errno == EINTR)) return CLI_LINE_INTERRUPTED;
+  int why = errno;
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (cli_interrupted() || (count < 0 && why == EINTR)) return CLI_LINE_INTERRUPTED;
   if (!text || count <= 0) return CLI_LINE_END;
   size_t length = (size_t)count;
   bool blank = text[strspn(text, " \t\n")] == '\0';
