@@ -6,7 +6,7 @@
 set -eu
 
 build="gcc meson ninja-build pkg-config libc6-dev libedit-dev libhwloc-dev libjansson-dev libpcre2-dev libutf8proc-dev"
-tests="libcriterion-dev g++ binutils"
+tests="libcriterion-dev g++ binutils scdoc fish"
 
 # A package's proof of being there: a command, or a module that pkg-config knows.
 have() {
@@ -16,6 +16,8 @@ have() {
     meson) command -v meson ;;
     ninja-build) command -v ninja ;;
     pkg-config) command -v pkg-config ;;
+    scdoc) command -v scdoc ;;
+    fish) command -v fish ;;
     binutils) command -v objdump && command -v nm ;;
     libc6-dev) echo 'int main(void){return 0;}' | gcc -x c - -o /dev/null ;;
     libhwloc-dev) pkg-config --exists hwloc ;;
