@@ -1,11 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Chat templates from strangers, for libFuzzer. A folder of templates to begin
- * with may be named behind the options:
- *
- *   clang -std=gnu17 -O1 -g -fsanitize=fuzzer,address,undefined -D_GNU_SOURCE -Iinclude -Isrc \
- *     tests/fuzz/template.c src/template/[a-z]*.c src/base/error.c src/base/memory.c \
- *     -ljansson -lutf8proc -lm -o fuzz-template
- *   ./fuzz-template -max_total_time=120 -timeout=20 */
+ * Chat templates from strangers. The input is the template. */
 #include <stdint.h>
 
 #include "template/template.h"

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * libFuzzer's way into the readers of tokenizers and into encoding. The input:
+ * Files of tokenizers from strangers, and encoding with them. The input:
  * a byte that tells the kind of file and the flags, a byte with the length of a
- * text, that text, and the file. Built by hand from this file, src/base, src/text and the
- * readers of src/model with clang -fsanitize=fuzzer,address,undefined. */
+ * text, that text, and the file. */
 #include <stdlib.h>
 #include <string.h>
 

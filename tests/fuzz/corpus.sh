@@ -1,0 +1,53 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# What fuzz targets begin with: made from tests/fixtures, tests/fuzz/corpus/TARGET, and what
+# once ended a target, tests/fuzz/found/TARGET.
+#
+#   corpus.sh TARGET HEADROW FOLDER            fills the folder
+#   corpus.sh TARGET HEADROW PROGRAM CHANGES   runs tests/fuzz/driver.c over the files
+set -eu
+root=$(cd "$(dirname "$0")/../.." && pwd)
+target=$1 headrow=$2
+fixtures=$root/tests/fixtures
+
+fill() { # folder
+  case $target in
+    gguf) cp "$fixtures"/families/*.gguf "$fixtures"/formats.gguf "$1" ;;
+    packed) # without the empty part before 2 MiB: tests/fuzz/packed.c
+      for name in gpt2.gguf llama3.gguf bert.gguf falcon.gguf gemma2.gguf bert.safetensors; do
+        "$headrow" pack -q "$fixtures/families/$name" "$1/whole"
+        { head -c 16384 "$1/whole"; tail -c +2097153 "$1/whole"; } >"$1/$name"
+        rm "$1/whole"
+      done ;;
+    safetensors)
+      for config in "$fixtures"/families/*_config.json; do
+        name=${config%_config.json}
+        { cat "$config"; printf '\0'; cat "$name.safetensors"; } >"$1/${name##*/}"
+      done ;;
+    tokenizer) # flags, the length of a text, the text, the file: tests/fuzz/tokenizer.c
+      for flags in 0 2 4 6; do
+        for name in spm_bpe spm_suffix spm_unigram; do
+          { printf "\\00$flags\\014a b  cc\\303\\251 1 "; cat "$fixtures/$name.model"; } >"$1/$name.$flags"
+        done
+        for file in "$root"/tests/fuzz/corpus/tokenizer/*.json; do
+          name=${file##*/}
+          { printf "\\00$((flags + 1))\\014a b  cc\\303\\251 1 "; cat "$file"; } >"$1/$name.$flags"
+        done
+      done ;;
+  esac
+  for more in corpus found; do
+    folder=$root/tests/fuzz/$more/$target
+    [ "$target" != tokenizer ] || [ "$more" = found ] || continue
+    if [ -d "$folder" ]; then cp "$folder"/* "$1"; fi
+  done
+}
+
+if [ $# = 3 ]; then
+  mkdir -p "$3"
+  fill "$3"
+else
+  seeds=$(mktemp -d)
+  trap 'rm -rf "$seeds"' EXIT
+  fill "$seeds"
+  "$3" "$4" "$seeds"
+fi

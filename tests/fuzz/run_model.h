@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT
+ * What each target does with a model that may have opened. */
+#ifndef HR_TESTS_FUZZ_RUN_MODEL_H
+#define HR_TESTS_FUZZ_RUN_MODEL_H
+
+#include <headrow/headrow.h>
+
+/* Evaluates three tokens and frees the model; dies when an error has no sentence. */
+void fuzz_run_model(hr_model *model, const hr_error *opened);
+
+#endif
