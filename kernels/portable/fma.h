@@ -56,6 +56,13 @@ static inline uint32_t hr_fma_is_hard(double s) {
   return (low == 0x10000000u) | (high - 1u < 0x38100000u - 1u);
 }
 
+/* The first half of that. */
+static inline uint32_t hr_fma_is_tie(double s) {
+  uint64_t u;
+  memcpy(&u, &s, sizeof u);
+  return (uint32_t)u << 3 == 0x80000000u;
+}
+
 static inline float hr_fmaf(float a, float b, float c) {
 #if HR_HAS_FMA
   return __builtin_fmaf(a, b, c);
@@ -77,6 +84,27 @@ static inline void hr_fma16(const float *restrict a, float b, float *restrict ac
   for (int i = 0; i < HR_LANES; i++) hard |= hr_fma_is_hard(s[i]);
   if (__builtin_expect(hard != 0, 0)) {
     for (int i = 0; i < HR_LANES; i++) acc[i] = hr_fmaf_to_odd(a[i], b, acc[i]);
+  } else {
+    for (int i = 0; i < HR_LANES; i++) acc[i] = (float)s[i];
+  }
+#endif
+}
+
+/* acc[i] = fma(a[i], b[i], acc[i]) for the 16 lanes, a[i] integers below 2^24.
+ * Their products with binary32 numbers, and so the sums, are multiples of the
+ * least denormal: below the normal range all are binary32 numbers, and only
+ * ties are hard. */
+static inline void hr_fma16_integers(const int32_t *restrict a, const float *restrict b,
+                                     float *restrict acc) {
+#if HR_HAS_FMA
+  for (int i = 0; i < HR_LANES; i++) acc[i] = __builtin_fmaf((float)a[i], b[i], acc[i]);
+#else
+  double s[HR_LANES];
+  uint32_t ties = 0;
+  for (int i = 0; i < HR_LANES; i++) s[i] = (double)a[i] * (double)b[i] + (double)acc[i];
+  for (int i = 0; i < HR_LANES; i++) ties |= hr_fma_is_tie(s[i]);
+  if (__builtin_expect(ties != 0, 0)) {
+    for (int i = 0; i < HR_LANES; i++) acc[i] = hr_fmaf_to_odd((float)a[i], b[i], acc[i]);
   } else {
     for (int i = 0; i < HR_LANES; i++) acc[i] = (float)s[i];
   }

@@ -84,33 +84,82 @@ void hr_product_one_bf16__portable(const hr_product *p) {
   product_float(p, HR_PANEL_BF16);
 }
 
-/* The exact sums of one block: 16 rows x 32 columns. Products of two columns
- * fit 16 bits each way only as int32, which is what the loop says. */
-static void block_sums(const int8_t *restrict w, const int8_t *restrict q, int32_t *restrict sum) {
-  memset(sum, 0, HR_PANEL_ROWS * sizeof *sum);
-  for (int g = 0; g < HR_Q8_BLOCK / HR_Q8_GROUP; g++, w += HR_PANEL_ROWS * HR_Q8_GROUP, q += 4)
-    for (int i = 0; i < HR_PANEL_ROWS; i++)
-      sum[i] += w[i * 4] * q[0] + w[i * 4 + 1] * q[1] + w[i * 4 + 2] * q[2] + w[i * 4 + 3] * q[3];
+/* int8 blocks. Products of a weight and a value are at most 128 * 127, so the
+ * sum of two fits 16 bits: the even and the odd columns of a group, widened to
+ * eight int16 each, give four output rows two such sums, one in either half of
+ * an int32. Which bytes count as even doesn't matter, as long as weights and
+ * values agree. */
+typedef int16_t halves __attribute__((vector_size(16)));
+typedef int32_t words __attribute__((vector_size(16)));
+
+enum { GROUPS = HR_Q8_BLOCK / HR_Q8_GROUP, VECTOR = 16, VECTOR_ROWS = VECTOR / HR_Q8_GROUP };
+
+typedef struct columns {
+  halves even, odd;
+} columns;
+
+static inline columns widen_bytes(halves bytes) {
+  return (columns){.even = (bytes << 8) >> 8, .odd = bytes >> 8};
+}
+
+/* One block of values, each group repeated for four output rows. */
+static inline void widen_values(const int8_t *q, columns x[GROUPS]) {
+  for (int g = 0; g < GROUPS; g++) {
+    int32_t group;
+    memcpy(&group, q + g * HR_Q8_GROUP, sizeof group);
+    x[g] = widen_bytes((halves)(words){group, group, group, group});
+  }
+}
+
+/* The exact sums of one block: 16 output rows x 32 columns, for each row of x. */
+__attribute__((always_inline)) static inline void block_sums(const int8_t *w,
+                                                             columns x[ROWS][GROUPS], size_t rows,
+                                                             int32_t sum[ROWS][HR_LANES]) {
+  for (int i = 0; i < HR_PANEL_ROWS; i += VECTOR_ROWS) {
+    words total[ROWS] = {0};
+    for (int g = 0; g < GROUPS; g++) {
+      halves bytes;
+      memcpy(&bytes, w + (g * HR_PANEL_ROWS + i) * HR_Q8_GROUP, sizeof bytes);
+      columns c = widen_bytes(bytes);
+      for (size_t r = 0; r < rows; r++) {
+        words pair = (words)(c.even * x[r][g].even + c.odd * x[r][g].odd);
+        total[r] += ((pair << 16) >> 16) + (pair >> 16);
+      }
+    }
+    for (size_t r = 0; r < rows; r++) memcpy(sum[r] + i, &total[r], sizeof total[r]);
+  }
+}
+
+/* `rows` rows of one panel, from `row` on. */
+__attribute__((always_inline)) static inline void q8_tile(const hr_product *p, size_t first,
+                                                          size_t row, size_t rows) {
+  size_t blocks = hr_q8_blocks(p->k), scales_at = hr_q8_row_scales_at(p->k);
+  const char *panel =
+      (const char *)p->panels + first / HR_PANEL_ROWS * hr_panel_bytes(HR_PANEL_Q8, p->k);
+  float acc[ROWS][HR_LANES] = {0};
+  for (size_t b = 0; b < blocks; b++) {
+    columns x[ROWS][GROUPS];
+    int32_t sum[ROWS][HR_LANES];
+    float w[HR_LANES], scale[HR_LANES];
+    for (size_t r = 0; r < rows; r++)
+      widen_values((const int8_t *)row_of(p, row + r) + b * HR_Q8_BLOCK, x[r]);
+    block_sums((const int8_t *)panel + hr_q8_weights_at(b), x, rows, sum);
+    widen16(HR_PANEL_F16, panel + hr_q8_scales_at(b), 0, w);
+    for (size_t r = 0; r < rows; r++) {
+      float xs;
+      memcpy(&xs, (const char *)row_of(p, row + r) + scales_at + b * sizeof xs, sizeof xs);
+      for (int i = 0; i < HR_LANES; i++) scale[i] = w[i] * xs;
+      hr_fma16_integers(sum[r], scale, acc[r]);
+    }
+  }
+  for (size_t r = 0; r < rows; r++) finish(p, first, row + r, acc[r]);
 }
 
 void hr_product_q8__portable(const hr_product *p) {
-  size_t blocks = hr_q8_blocks(p->k), panel_bytes = hr_panel_bytes(HR_PANEL_Q8, p->k);
   for (size_t first = 0; first < p->n; first += HR_PANEL_ROWS) {
-    const char *panel = (const char *)p->panels + first / HR_PANEL_ROWS * panel_bytes;
-    for (size_t row = 0; row < p->rows; row++) {
-      const char *x = row_of(p, row);
-      const float *xs = (const float *)(const void *)(x + hr_q8_row_scales_at(p->k));
-      float acc[HR_LANES] = {0};
-      for (size_t b = 0; b < blocks; b++) {
-        const uint16_t *ws = (const uint16_t *)(const void *)(panel + hr_q8_scales_at(b));
-        int32_t sum[HR_LANES];
-        block_sums((const int8_t *)panel + hr_q8_weights_at(b),
-                   (const int8_t *)x + b * HR_Q8_BLOCK, sum);
-        for (int i = 0; i < HR_LANES; i++)
-          acc[i] = hr_fmaf((float)sum[i], hr_widen_half(ws[i]) * xs[b], acc[i]);
-      }
-      finish(p, first, row, acc);
-    }
+    size_t row = 0;
+    for (; row + ROWS <= p->rows; row += ROWS) q8_tile(p, first, row, ROWS);
+    for (; row < p->rows; row++) q8_tile(p, first, row, 1);
   }
 }
 

@@ -170,3 +170,33 @@ Test(fma, is_the_librarys) {
               (double)truth);
   }
 }
+
+/* The same for integers times numbers: with few bits there are ties, with small
+ * exponents results below the normal range. */
+Test(fma, of_integers_is_the_librarys) {
+  uint64_t state = 2;
+  for (int i = 0; i < 400000; i++) {
+    int32_t a[HR_LANES];
+    float b[HR_LANES], c[HR_LANES], got[HR_LANES];
+    for (int lane = 0; lane < HR_LANES; lane++) {
+      uint32_t u[3];
+      for (int j = 0; j < 3; j++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        u[j] = (uint32_t)(state >> 32);
+        if (i & 2) u[j] = (u[j] & 0x81ffffffu) | (i & 1 ? 0x3e000000u : 0u);
+        if (j && i & 4) u[j] &= 0xfffff000u;
+        if (j && i & 8) u[j] = (u[j] & 0xffff0000u) | (i & 16 ? 1u : 0u);
+      }
+      a[lane] = (int32_t)(u[0] % 1040385u) - 520192;
+      b[lane] = hr_float_from_bits(u[1]);
+      c[lane] = got[lane] = hr_float_from_bits(u[2]);
+    }
+    hr_fma16_integers(a, b, got);
+    for (int lane = 0; lane < HR_LANES; lane++) {
+      float truth = fmaf((float)a[lane], b[lane], c[lane]);
+      cr_assert(isnan(truth) ? isnan(got[lane]) : hr_float_bits(got[lane]) == hr_float_bits(truth),
+                "fma(%d, %a, %a) is %a, not %a", a[lane], (double)b[lane], (double)c[lane],
+                (double)got[lane], (double)truth);
+    }
+  }
+}
