@@ -158,8 +158,58 @@ static bool reform_row(hr_format format, const float *x, size_t k, hr_panel_type
   return true;
 }
 
-bool hr_pack_panel(const hr_kernels *kernels, const hr_panel_source *from, size_t row, size_t rows,
-                   size_t k, hr_panel_type type, void *scratch, void *panel, size_t *bad_row) {
+/* Numbers whose exponent is all ones are NaN or infinite; carried on by one, such an
+ * exponent fills the sign bit. */
+static bool all_finite_words(const uint32_t *x, size_t count) {
+  uint32_t carried = 0;
+  for (size_t i = 0; i < count; i++) carried |= (x[i] & 0x7f800000u) + 0x00800000u;
+  return !(carried & 0x80000000u);
+}
+
+static bool all_finite_halves(const uint16_t *x, size_t count, uint16_t exponent, uint16_t unit) {
+  uint16_t carried = 0;
+  for (size_t i = 0; i < count; i++) carried |= (uint16_t)((x[i] & exponent) + unit);
+  return !(carried & 0x8000u);
+}
+
+enum { HALF_EXPONENT = 0x7c00, HALF_UNIT = 0x0400, BRAIN_EXPONENT = 0x7f80, BRAIN_UNIT = 0x0080 };
+
+static bool all_finite_scales(const char *panel, size_t k) {
+  bool finite = true;
+  for (size_t b = 0; b < k / HR_Q8_BLOCK; b++)
+    finite &= all_finite_halves((const uint16_t *)(const void *)(panel + hr_q8_scales_at(b)),
+                                HR_PANEL_ROWS, HALF_EXPONENT, HALF_UNIT);
+  return finite;
+}
+
+static bool all_finite_panel(hr_panel_type type, const void *panel, size_t k) {
+  switch (type) {
+    case HR_PANEL_F32: return all_finite_words(panel, k * HR_PANEL_ROWS);
+    case HR_PANEL_F16:
+      return all_finite_halves(panel, k * HR_PANEL_ROWS, HALF_EXPONENT, HALF_UNIT);
+    case HR_PANEL_BF16:
+      return all_finite_halves(panel, k * HR_PANEL_ROWS, BRAIN_EXPONENT, BRAIN_UNIT);
+    case HR_PANEL_Q8: return all_finite_scales(panel, k);
+    case HR_PANEL_TYPES: break;
+  }
+  return true;
+}
+
+/* The first row of a panel that holds a NaN or an infinity. */
+static size_t faulty_row(hr_panel_type type, const void *panel, size_t rows, size_t k,
+                         float *wide) {
+  for (size_t r = 0; r < rows; r++) {
+    hr_panel_row(type, panel, k, r, wide);
+    for (size_t i = 0; i < k; i++)
+      if (!isfinite(wide[i])) return r;
+  }
+  return 0;
+}
+
+/* False, with the row in *bad_row, when a value does not fit. */
+static bool form_panel(const hr_kernels *kernels, const hr_panel_source *from, size_t row,
+                       size_t rows, size_t k, hr_panel_type type, void *scratch, void *panel,
+                       size_t *bad_row) {
   hr_pack_fn *pack = hr_kernels_pack(kernels, type);
   const hr_format_info *format = hr_format_get(from->format);
   size_t first = output_of(from, row);
@@ -187,6 +237,14 @@ bool hr_pack_panel(const hr_kernels *kernels, const hr_panel_source *from, size_
   }
   pack(formed, stride, rows, k, panel);
   return true;
+}
+
+bool hr_pack_panel(const hr_kernels *kernels, const hr_panel_source *from, size_t row, size_t rows,
+                   size_t k, hr_panel_type type, void *scratch, void *panel, size_t *bad_row) {
+  if (!form_panel(kernels, from, row, rows, k, type, scratch, panel, bad_row)) return false;
+  if (all_finite_panel(type, panel, k)) return true;
+  *bad_row = output_of(from, row + faulty_row(type, panel, rows, k, scratch));
+  return false;
 }
 
 void hr_source_row(const hr_panel_source *from, size_t row, size_t k, float *out) {

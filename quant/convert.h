@@ -23,8 +23,7 @@ size_t hr_panel_scratch_bytes(size_t k);
  * the panel's type is another than the file's: to f16 by rounding to nearest
  * even, to q8 exactly where the format allows it (hr_format_info.to_q8), from other
  * block formats by hr_quantize_block_best, from floats by hr_quantize_block. False
- * when a finite value does not fit fp16, or any value an int8 block; *bad_row is
- * then its output. */
+ * when a value is NaN or infinite or does not fit the type; *bad_row is then its output. */
 bool hr_pack_panel(const hr_kernels *kernels, const hr_panel_source *from, size_t row, size_t rows,
                    size_t k, hr_panel_type type, void *scratch, void *panel, size_t *bad_row);
 

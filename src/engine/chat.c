@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "engine/engine.h"
 #include "engine/options.h"
+#include "sched/fpenv.h"
 #include "template/template.h"
 
 struct hr_chat {
@@ -191,6 +192,7 @@ static hr_status run_template(hr_chat *chat, const hr_chat_message *messages, si
 
 hr_status hr_chat_render(hr_chat *chat, const hr_chat_message *messages, size_t count,
                          const hr_chat_options *options, hr_chat_prompt *prompt, hr_error *err) {
+  HR_FPENV_OWN;
   hr_chat_options taken = default_options;
   *prompt = (hr_chat_prompt){0};
   hr_template_output_finish(&chat->output);

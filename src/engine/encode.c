@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "engine/engine.h"
+#include "sched/fpenv.h"
 
 /* What a call made. */
 struct hr_encoded {
@@ -191,6 +192,7 @@ static hr_status encode(hr_session *s, const hr_tokens *texts, size_t count, hr_
 }
 
 hr_status hr_session_encode(hr_session *s, const hr_tokens *texts, size_t count, hr_error *err) {
+  HR_FPENV_OWN;
   s->logits_rows = s->position = 0;
   hr_session_forget_encoded(s);
   hr_status status = encode(s, texts, count, err);
@@ -236,6 +238,7 @@ static void to_unit_length(float *x, size_t n) {
 
 hr_status hr_session_embedding(const hr_session *s, size_t text, hr_pooling pooling,
                                bool normalize, float *out, hr_error *err) {
+  HR_FPENV_OWN;
   const struct hr_encoded *e = s->encoded;
   size_t width = description_of(s)->width;
   if (!e || text >= e->texts)

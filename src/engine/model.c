@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "engine/options.h"
 #include "kernels/select.h"
+#include "sched/fpenv.h"
 
 #define TRY(call)                         \
   do {                                    \
@@ -73,6 +74,7 @@ static hr_status load_weights(hr_model *model, hr_error *err) {
 }
 
 hr_status hr_model_load(hr_model *model, hr_error *err) {
+  HR_FPENV_OWN;
   hr_error ignored;
   if (!err) err = &ignored;
   if (model->has_weights) return HR_OK;
@@ -154,6 +156,7 @@ static hr_model *open_source(hr_source *source, const hr_model_options *given, h
 }
 
 hr_model *hr_model_open(const char *path, const hr_model_options *options, hr_error *err) {
+  HR_FPENV_OWN;
   if (!path) {
     hr_fail(err, HR_ERROR_USAGE, "the path is NULL, expected a file or folder");
     return NULL;
@@ -163,6 +166,7 @@ hr_model *hr_model_open(const char *path, const hr_model_options *options, hr_er
 
 hr_model *hr_model_open_memory(const void *data, size_t bytes, const char *name,
                                const hr_model_options *options, hr_error *err) {
+  HR_FPENV_OWN;
   if (!data || !name) {
     hr_fail(err, HR_ERROR_USAGE, "the data or their name is NULL, expected a GGUF file in memory");
     return NULL;

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "engine/engine.h"
 #include "engine/options.h"
+#include "sched/fpenv.h"
 
 typedef struct candidate {
   float logit;
@@ -84,6 +85,7 @@ static hr_status check_options(const hr_sampler_options *o, hr_error *err) {
 
 hr_sampler *hr_sampler_create(const hr_model *model, const hr_sampler_options *given,
                               hr_error *err) {
+  HR_FPENV_OWN;
   hr_sampler_options options = default_options;
   if (hr_options_take(&options, sizeof options, given, "sampler", err) != HR_OK ||
       check_options(&options, err) != HR_OK)
@@ -223,6 +225,7 @@ static size_t first_largest(const float *x, size_t n) {
 }
 
 int32_t hr_sampler_pick(hr_sampler *s, const float *logits, hr_error *err) {
+  HR_FPENV_OWN;
   if (!hr_all_finite(logits, s->vocab)) {
     size_t i = 0;
     while (isfinite(logits[i])) i++;

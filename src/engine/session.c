@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "engine/engine.h"
 #include "engine/options.h"
+#include "sched/fpenv.h"
 
 enum { DEFAULT_CONTEXT = 4096, DEFAULT_CHUNK = 512 };
 
@@ -119,6 +120,7 @@ hr_status hr_model_memory(const hr_model *model, const hr_session_options *given
 
 hr_session *hr_session_create(const hr_model *model, const hr_session_options *given,
                               hr_error *err) {
+  HR_FPENV_OWN;
   hr_error ignored;
   if (!err) err = &ignored;
   hr_session_options options = default_options;
@@ -225,6 +227,7 @@ static hr_status run_chunks(hr_session *s, const int32_t *ids, size_t count, hr_
 
 hr_status hr_session_eval(hr_session *s, const int32_t *ids, size_t count, hr_logits_rows rows,
                           hr_error *err) {
+  HR_FPENV_OWN;
   size_t before = s->position;
   s->logits_rows = 0;
   hr_session_forget_encoded(s);

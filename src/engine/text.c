@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "engine/engine.h"
+#include "sched/fpenv.h"
 #include "text/utf8_stream.h"
 
 static hr_status need_tokenizer(const hr_model *model, hr_error *err) {
@@ -19,6 +20,7 @@ static hr_status need_tokenizer(const hr_model *model, hr_error *err) {
 
 hr_status hr_tokenize(const hr_model *model, const char *text, size_t length, unsigned flags,
                       int32_t *ids, size_t capacity, size_t *count, hr_error *err) {
+  HR_FPENV_OWN;
   *count = 0;
   hr_status status = need_tokenizer(model, err);
   if (status != HR_OK) return status;
@@ -34,6 +36,7 @@ hr_status hr_tokenize(const hr_model *model, const char *text, size_t length, un
 hr_status hr_tokenize_pair(const hr_model *model, const char *first, size_t first_length,
                            const char *second, size_t second_length, int32_t *ids, int32_t *types,
                            size_t capacity, size_t *count, hr_error *err) {
+  HR_FPENV_OWN;
   *count = 0;
   hr_status status = need_tokenizer(model, err);
   if (status != HR_OK) return status;

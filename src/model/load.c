@@ -4,6 +4,7 @@
  * packed file. The weights of a packed file stay where they are in it. */
 #include "model/load.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -367,8 +368,9 @@ static const hr_load_item *last_item(const plan *p) {
 /* A factor of zero would stop the turning for good. */
 static hr_status check_factors(const plan *p, const char *key, const float *x, size_t count) {
   for (size_t i = 0; i < count; i++)
-    if (!(x[i] > 0))
-      return hr_fail(p->err, HR_ERROR_FILE, "%s: element %zu of '%s' is %g, expected more than 0",
+    if (!(x[i] > 0) || isinf(x[i]))
+      return hr_fail(p->err, HR_ERROR_FILE,
+                     "%s: element %zu of '%s' is %g, expected a finite number above 0",
                      hr_source_path(p->source), i, key, (double)x[i]);
   return HR_OK;
 }
@@ -634,8 +636,7 @@ static void fail(packing *w, hr_status status, const hr_load_item *it, size_t ou
   else
     hr_fail(&w->error, status,
             "%s: tensor '%s': an element of output %zu is NaN, infinite or too large for the type "
-            "asked "
-            "for, expected numbers that it holds; keep the weights as they are or use f32",
+            "it is to be held in, expected finite numbers that fit (f32 holds the largest)",
             path, it->tensor->name, output);
 }
 
@@ -675,7 +676,7 @@ static void pack_matrix(packing *w, const hr_load_item *it, unsigned thread, uns
   }
 }
 
-static void pack_floats(const packing *w, const hr_load_item *it) {
+static void pack_floats(packing *w, const hr_load_item *it) {
   float *to = (float *)(void *)(w->base + (it->offset - w->base_offset));
   if (!it->tensor) {
     memcpy(to, it->numbers, it->bytes);
@@ -689,7 +690,12 @@ static void pack_floats(const packing *w, const hr_load_item *it) {
                        first / format->block_elements * format->block_bytes;
     format->widen(from, to + i, run);
   }
-  for (size_t i = 0; it->plus_one && i < it->count; i++) to[i] += 1.0f;
+  for (size_t i = 0; i < it->count; i++) {
+    if (it->plus_one) to[i] += 1.0f;
+    if (isfinite(to[i])) continue;
+    fail(w, HR_ERROR_NUMERIC, it, i);
+    return;
+  }
 }
 
 /* What follows an item, once all threads are done with it. */

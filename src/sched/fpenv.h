@@ -67,4 +67,14 @@ static inline void hr_fpenv_leave(hr_fpenv old) {
 }
 
 #endif
+
+static inline void hr_fpenv_end(hr_fpenv *old) {
+  hr_fpenv_leave(*old);
+}
+
+/* A declaration: from here to the end of the block the environment is ours. For the doors of
+ * the library, through which a host's own comes in. */
+#define HR_FPENV_OWN \
+  __attribute__((cleanup(hr_fpenv_end), unused)) hr_fpenv host_fpenv = hr_fpenv_enter()
+
 #endif

@@ -13,7 +13,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size == 0 || posix_memalign(&file, 4096, size) != 0) return 0;
   memcpy(file, data, size);
   hr_error err = {.status = HR_OK};
-  fuzz_run_model(hr_model_open_memory(file, size, "fuzz.gguf", NULL, &err), &err);
+  const hr_model_options options = fuzz_model_options();
+  fuzz_run_model(hr_model_open_memory(file, size, "fuzz.gguf", &options, &err), &err);
   free(file);
   return 0;
 }

@@ -18,7 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   memcpy(file, data, head);
   memcpy((char *)file + bytes - rest, data + head, rest);
   hr_error err = {.status = HR_OK};
-  fuzz_run_model(hr_model_open_memory(file, bytes, "fuzz.gguf", NULL, &err), &err);
+  const hr_model_options options = fuzz_model_options();
+  fuzz_run_model(hr_model_open_memory(file, bytes, "fuzz.gguf", &options, &err), &err);
   free(file);
   return 0;
 }

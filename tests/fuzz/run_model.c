@@ -5,6 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+hr_model_options fuzz_model_options(void) {
+  hr_model_options options;
+  hr_model_options_init(&options);
+  options.isa = FUZZ_ISA;
+  return options;
+}
+
 static void need_sentence(const hr_error *err) {
   if (err->status == HR_OK || !err->message[0] || strchr(err->message, '\n')) abort();
 }

@@ -5,6 +5,9 @@
 
 #include <headrow/headrow.h>
 
+/* For opening it: FUZZ_ISA is the highest kernel tier, or NULL. */
+hr_model_options fuzz_model_options(void);
+
 /* Evaluates three tokens and frees the model; dies when an error has no sentence. */
 void fuzz_run_model(hr_model *model, const hr_error *opened);
 

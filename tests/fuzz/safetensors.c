@@ -46,6 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   write_file("config.json", data, (size_t)(end - data));
   write_file("model.safetensors", end + 1, size - (size_t)(end - data) - 1);
   hr_error err = {.status = HR_OK};
-  fuzz_run_model(hr_model_open(folder, NULL, &err), &err);
+  const hr_model_options options = fuzz_model_options();
+  fuzz_run_model(hr_model_open(folder, &options, &err), &err);
   return 0;
 }
