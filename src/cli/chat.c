@@ -365,7 +365,7 @@ static int talk(chat *c) {
       status = do_line(c, &line, &leave);
     else if (c->interactive) {
       cli_interrupt_done();
-      cli_note("(Ctrl-D or /quit leaves)");
+      if (!cli_interrupted()) cli_note("(Ctrl-D or /quit leaves)");
     }
   }
   if (c->interactive && !leave) cli_note("%s", "");

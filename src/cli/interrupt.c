@@ -8,10 +8,10 @@
 #include <time.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t interrupted, ending;
 
 static void note_interrupt(int signal_number) {
-  (void)signal_number;
+  if (signal_number == SIGTERM) ending = 1;
   interrupted = 1;
 }
 
@@ -20,6 +20,7 @@ void cli_catch_interrupt(void) {
   struct sigaction action = {.sa_handler = note_interrupt, .sa_flags = (int)SA_RESETHAND};
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, NULL);
+  sigaction(SIGTERM, &action, NULL);
 }
 
 bool cli_interrupted(void) {
@@ -50,7 +51,7 @@ void cli_catch_lost_file(const char *path) {
 }
 
 void cli_interrupt_done(void) {
-  interrupted = 0;
+  interrupted = ending;
   cli_catch_interrupt();
 }
 

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT
- * Ctrl-C, files that are lost while they are read, time, and progress on a
+ * Ctrl-C, requests to end, files that are lost while they are read, time, and progress on a
  * terminal. */
 #ifndef HR_CLI_INTERRUPT_H
 #define HR_CLI_INTERRUPT_H
 
 #include <stdbool.h>
 
-/* From now on the first SIGINT only sets a flag; the second one kills. */
+/* From now on the first SIGINT or SIGTERM only sets a flag; the second one kills. As the
+ * first process of a container, too, which signals without a handler do not reach. */
 void cli_catch_interrupt(void);
 bool cli_interrupted(void);
-/* Forgets an interrupt that has been dealt with; the next one sets the flag again. */
+/* Forgets an interrupt that has been dealt with; the next one sets the flag again. A
+ * SIGTERM is never forgotten. */
 void cli_interrupt_done(void);
 
 /* From now on a mapped file that another program makes shorter, or a disk that

@@ -83,12 +83,13 @@ static void save_history(cli_lines *lines) {
 
 /* --- Characters ------------------------------------------------------------------- */
 
-/* SIGINT is held back while a line is edited, and let through only in here: it can't
- * come unseen between a look at the flag and the wait. False: it came. */
+/* SIGINT and SIGTERM are held back while a line is edited, and let through only in here: they
+ * can't come unseen between a look at the flag and the wait. False: one came. */
 static bool wait_for_input(void) {
   sigset_t open;
   pthread_sigmask(SIG_SETMASK, NULL, &open);
   sigdelset(&open, SIGINT);
+  sigdelset(&open, SIGTERM);
   struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
   while (ppoll(&in, 1, NULL, &open) < 0)
     if (errno != EINTR || cli_interrupted()) return false;
@@ -141,6 +142,7 @@ static cli_line edit_line(cli_lines *lines, cli_bytes *line) {
   sigset_t interrupt, before;
   sigemptyset(&interrupt);
   sigaddset(&interrupt, SIGINT);
+  sigaddset(&interrupt, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &interrupt, &before);
   errno = 0;
   const char *text = el_gets(lines->editor, &count);
