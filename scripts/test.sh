@@ -1,24 +1,38 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Installs what is missing, builds headrow with its tests and runs them all, on
-# this machine and on emulated CPUs.
+# Installs what is missing, builds headrow with its tests and runs them:
+#
+#   scripts/test.sh quick   those done within seconds, under 3 minutes in all
+#   scripts/test.sh [full]  all, on this machine and on emulated CPUs
+#   scripts/test.sh long    full, then each fuzz target under libFuzzer, FUZZ_SECONDS (600) each
+#
 # HEADROW_TEST_DATA=FOLDER adds tests on model files that are not part of the
 # project. HEADROW_EMULATED=no leaves the emulated CPUs out.
 set -eu
 cd "$(dirname "$0")/.."
+tier=${1:-full} names=
+case $tier in
+  quick)
+    names="house elementary select operators position quant source load faults text template
+      stops sensors compare fuzz_gguf fuzz_safetensors fuzz_packed fuzz_options fuzz_tokenizer
+      fuzz_template"
+    HEADROW_EMULATED=no ;;
+  full | long) ;;
+  *) echo "headrow: '$tier' is no tier of tests, expected quick, full or long" >&2; exit 2 ;;
+esac
 sh scripts/setup.sh tests
 [ -f build-tests/build.ninja ] || meson setup build-tests --buildtype=release
 ninja -C build-tests
 
 log=build-tests/tests.log
 status=0
-OMP_WAIT_POLICY=passive meson test -C build-tests -v --no-rebuild >"$log" 2>&1 || status=$?
+OMP_WAIT_POLICY=passive meson test -C build-tests -v --no-rebuild $names >"$log" 2>&1 || status=$?
 cat "$log"
 
 emulated=0
 : >build-tests/emulated.log
 if [ "${HEADROW_EMULATED:-yes}" = no ]; then
-  echo "headrow: NOT RUN: the emulated CPUs (HEADROW_EMULATED=no)"
+  echo "headrow: NOT RUN: the emulated CPUs (quick, or HEADROW_EMULATED=no)"
 else
   sh scripts/emulated.sh build-emulated 2>&1 | tee build-tests/emulated.log || true
   grep -q '^emulated: .* all equal$' build-tests/emulated.log || emulated=1
@@ -38,4 +52,6 @@ awk '/Synthesis: Tested:/ { gsub(/\033\[[0-9;]*m/, ""); gsub(/[^0-9|]/, ""); spl
      END { printf "%d passed, %d failed\n", passed, failed
            exit passed == 0 || failed > 0 }' "$log" build-tests/emulated.log || status=1
 [ "$emulated" = 0 ] || status=1
+[ "$tier" = quick ] && echo "headrow: NOT RUN: the tests that take longer (quick)"
+if [ "$tier" = long ]; then sh scripts/fuzz.sh all "${FUZZ_SECONDS:-600}" || status=1; fi
 exit $status

@@ -79,6 +79,16 @@ for loop in $loops; do
   echo "$body" | grep -qE 'vfmadd|vpdpbusd|vpmaddubsw|fmla|smull|sdot|smmla|\.inst|\.word' && ok || bad "$loop was not disassembled"
 done
 
+# Names in the page of tests: suite/test, or a test of the build.
+named=$(grep -oE '`([a-z0-9_]+/[a-z0-9_]+|fuzz_[a-z]+)`' "$root/docs/testing.md" | tr -d '`' | grep -v '^tests/' | sort -u)
+[ -n "$named" ] && ok || bad "docs/testing.md names no test"
+for name in $named; do
+  case $name in
+    fuzz_*) grep -q "'${name#fuzz_}': " "$root/tests/fuzz/meson.build" ;;
+    *) grep -rqE "^(Parameterized)?Test\(${name%/*}, *${name#*/}[,)]" "$root/tests" --include='test_*.c' ;;
+  esac && ok || bad "docs/testing.md names a test that is not there: $name"
+done
+
 for object in "$@"; do
   wide=$(objdump -d --no-show-raw-insn "$object" 2>/dev/null | grep -E '%[yz]mm[0-9]|\{%k[0-7]\}' | head -n 3)
   check "$object holds wide registers" "$wide"

