@@ -106,7 +106,7 @@ static pair reduce(pair frequency, uint32_t position, unsigned *quadrant) {
   double n = floor(angle.high / HALF_PI.high + 0.5);
   pair r = add(angle, multiply((pair){-n, 0}, HALF_PI));
   r = add(r, two_product(-n, HALF_PI_THIRD));
-  *quadrant = (unsigned)((uint64_t)n & 3);
+  *quadrant = (unsigned)(n - 4 * floor(n / 4));
   return r;
 }
 

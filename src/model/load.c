@@ -365,13 +365,16 @@ static const hr_load_item *last_item(const plan *p) {
   return &p->loaded->items[p->loaded->item_count - 1];
 }
 
-/* A factor of zero would stop the turning for good. */
-static hr_status check_factors(const plan *p, const char *key, const float *x, size_t count) {
+/* Factors divide the angles. One of nearly zero makes them larger than a sine can be
+ * taken of; files have 1 and more. */
+static const float LEAST_FACTOR = 0x1p-10f;
+
+static hr_status check_factors(const char *path, const char *key, const float *x, size_t count,
+                               hr_error *err) {
   for (size_t i = 0; i < count; i++)
-    if (!(x[i] > 0) || isinf(x[i]))
-      return hr_fail(p->err, HR_ERROR_FILE,
-                     "%s: element %zu of '%s' is %g, expected a finite number above 0",
-                     hr_source_path(p->source), i, key, (double)x[i]);
+    if (!(x[i] >= LEAST_FACTOR) || isinf(x[i]))
+      return hr_fail(err, HR_ERROR_FILE, "%s: element %zu of '%s' is %g, expected %g or more", path,
+                     i, key, (double)x[i], (double)LEAST_FACTOR);
   return HR_OK;
 }
 
@@ -385,9 +388,9 @@ static hr_status plan_config_factors(plan *p, hr_transformer *m) {
   snprintf(key[0], sizeof key[0], "%s.short_factor", outer[i]);
   snprintf(key[1], sizeof key[1], "%s.long_factor", outer[i]);
   TRY(plan_numbers(p, key[0], count, &m->rope_factors));
-  TRY(check_factors(p, key[0], last_item(p)->numbers, count));
+  TRY(check_factors(hr_source_path(p->source), key[0], last_item(p)->numbers, count, p->err));
   TRY(plan_numbers(p, key[1], count, &m->rope_long_factors));
-  return check_factors(p, key[1], last_item(p)->numbers, count);
+  return check_factors(hr_source_path(p->source), key[1], last_item(p)->numbers, count, p->err);
 }
 
 static hr_status plan_rope_factors(plan *p, hr_transformer *m) {
@@ -761,6 +764,18 @@ hr_status hr_load_items(const hr_source *source, const hr_loaded *loaded, size_t
   return status;
 }
 
+/* Those in a tensor are known once it is loaded, or mapped. */
+static hr_status check_loaded_factors(const hr_source *source, const hr_loaded *loaded,
+                                      hr_error *err) {
+  const hr_transformer *m = &loaded->transformer;
+  const float *const both[] = {m->rope_factors, m->rope_long_factors};
+  for (size_t i = 0; i < 2; i++)
+    if (both[i])
+      TRY(check_factors(hr_source_path(source), "factors of the rotary frequencies", both[i],
+                        m->description.rope_width / 2, err));
+  return HR_OK;
+}
+
 hr_status hr_load(const hr_source *source, const hr_kernels *kernels,
                   const hr_load_options *options, hr_loaded *loaded, hr_error *err) {
   hr_status status = HR_OK;
@@ -770,7 +785,7 @@ hr_status hr_load(const hr_source *source, const hr_kernels *kernels,
     status = hr_load_items(source, loaded, 0, loaded->item_count, loaded->weights, kernels,
                            options, err);
   }
-  return status;
+  return status == HR_OK ? check_loaded_factors(source, loaded, err) : status;
 }
 
 void hr_loaded_finish(hr_loaded *loaded) {

@@ -179,8 +179,8 @@ static bool add_codes(hr_pieces *p, size_t *count, int32_t code, utf8proc_option
     int boundary = 0;
     size_t room = p->code_capacity - *count;
     utf8proc_ssize_t n = utf8proc_decompose_char(
-        code, p->codes + *count, room > INT16_MAX ? INT16_MAX : (utf8proc_ssize_t)room, options,
-        &boundary);
+        code, p->codes ? p->codes + *count : NULL,
+        room > INT16_MAX ? INT16_MAX : (utf8proc_ssize_t)room, options, &boundary);
     if (n < 0) n = 1; /* nothing assigned is refused */
     if ((size_t)n <= room) {
       *count += (size_t)n;
