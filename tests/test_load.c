@@ -139,3 +139,15 @@ Test(load, rope_factors_stretch_the_positions) {
     cr_expect((stretched == plain) == (kind == 1));
   }
 }
+
+Test(load, rope_factors_that_stop_the_positions_are_refused) {
+  static const float bad[] = {0, -1, 1e-30f, 0.0009f};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    float factors[HALF] = {1, 1, bad[i], 1, 1, 1, 1, 1};
+    uint64_t dim = HALF;
+    gguf_writer w;
+    put_llama(&w, 1);
+    gguf_put_tensor(&w, "rope_freqs.weight", GGUF_TENSOR_F32, 1, &dim, factors, sizeof factors);
+    expect_refused(&w, HR_WEIGHTS_NATIVE, HR_ERROR_FILE, "element 2 of 'factors of the rotary");
+  }
+}
