@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * q8 by the multiply of unsigned and signed bytes that AVX2 has. It saturates
  * at 16 bits, so the unsigned side is |w| (-128 becomes 128) and the signed one
- * the activation with the sign of w: two products are at most 2 * 128 * 127. */
+ * the activation with the sign of w: two products are at most 2 * 128 * 127. That is
+ * so much work a byte that the CPU does not look far enough ahead by itself. */
 #define KERNEL(slot) hr_##slot##__avx2
 #define PANELS 1
 #define ROWS 5
+#define ONE_AHEAD 4096
 
 #include "kernels/avx2/lanes.h"
 

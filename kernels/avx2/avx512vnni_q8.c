@@ -4,6 +4,7 @@
 #define KERNEL(slot) hr_##slot##__avx512vnni
 #define PANELS 2
 #define ROWS 5
+#define ONE_AHEAD 0
 
 #include "kernels/avx2/lanes.h"
 

@@ -4,6 +4,7 @@
 #define KERNEL(slot) hr_##slot##__avxvnni
 #define PANELS 1
 #define ROWS 3
+#define ONE_AHEAD 0
 
 #include "kernels/avx2/lanes.h"
 

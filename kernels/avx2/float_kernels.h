@@ -10,6 +10,16 @@ HR_INLINE lanes widen16(hr_panel_type type, const char *panel, size_t k) {
   return type == HR_PANEL_F16 ? lanes_load_half(h) : lanes_load_brain(h);
 }
 
+/* What a single row of 16-bit weights reads soon: widening them is so much work that the CPU
+ * does not look far enough ahead by itself. fp32 needs none of this. */
+HR_INLINE void float_fetch(hr_panel_type type, size_t panels, const char *panel,
+                           size_t panel_bytes, size_t k) {
+  enum { AHEAD = 2048 };
+  if (type == HR_PANEL_F32) return;
+  const char *at = panel + hr_panel_bytes(type, k) + AHEAD;
+  HR_UNROLL for (size_t p = 0; p < panels; p++) _mm_prefetch(at + p * panel_bytes, _MM_HINT_T0);
+}
+
 /* The chains of one chunk, for a tile whose size the compiler knows, added to sum. */
 HR_INLINE void float_chunk(hr_panel_type type, size_t panels, size_t rows, const char *panel,
                            size_t panel_bytes, const float *const *x, size_t begin, size_t end,
@@ -19,6 +29,7 @@ HR_INLINE void float_chunk(hr_panel_type type, size_t panels, size_t rows, const
     HR_UNROLL for (size_t p = 0; p < panels; p++) c[r][p] = lanes_set(0.0f);
   for (size_t k = begin; k < end; k++) {
     lanes w[4];
+    if (rows == 1) float_fetch(type, panels, panel, panel_bytes, k);
     HR_UNROLL for (size_t p = 0; p < panels; p++) w[p] = widen16(type, panel + p * panel_bytes, k);
     HR_UNROLL for (size_t r = 0; r < rows; r++) {
       lanes v = lanes_spread(x[r] + k);

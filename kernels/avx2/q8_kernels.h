@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Products with q8 panels, for the tier whose file includes this. It says
- * KERNEL(slot), the tile, PANELS x ROWS (up to 6), and how 16 x 4 weights meet 4 activations:
+ * KERNEL(slot), the tile, PANELS x ROWS (up to 6), ONE_AHEAD, how many bytes ahead one
+ * row fetches its weights (0: not at all), and how 16 x 4 weights meet 4 activations:
  *   weights           a group in the form that its multiply wants
  *   weights_load(at)  makes it of 64 bytes
  *   q8_dot(s, w, x)   s + the products of each lane's four
@@ -167,6 +168,9 @@ HR_INLINE void q8_one(const hr_product *p, size_t first) {
   lanes sum = lanes_set(0.0f);
   for (size_t b = 0; b < blocks; b++) {
     ints s[ROWS][4];
+    if (ONE_AHEAD)
+      HR_UNROLL for (size_t i = 0; i < HR_Q8_PAIR_BYTES / 2; i += 64)
+        _mm_prefetch(panel + hr_q8_weights_at(b) + ONE_AHEAD + i, _MM_HINT_T0);
     q8_block(1, 1, panel, 0, &x, p->k, b, s);
     sum = q8_scale(s[0][0], q8_weight_scales(panel, b), lanes_spread(q8_scales(x, blocks, b)), sum);
   }
