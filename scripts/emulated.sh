@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 # Builds headrow for aarch64 and for baseline x86-64 and runs it on emulated
 # CPUs: the kernel checks of each tier, that each CPU gets its tier, splits of the
-# work, and digests of whole models, which must equal those of this machine's best tier.
+# work, and digests of whole models, which must equal those of this machine's best tier
+# and those in models/digests.
 #
 #   sh scripts/emulated.sh [FOLDER]     (default build-emulated)
 #
@@ -151,6 +152,21 @@ check_digests() {
   right "$count"
 }
 
+# The digests that the project ships: whole texts through the models in models/.
+check_shipped() {
+  arch=$1 cpu=$2 count=0
+  headrow=$(program "$arch" headrow)
+  for file in models/digests/*.json; do
+    name=$(basename "$file" .json)
+    emulate "$arch" "$cpu" "$headrow" accuracy "models/$name.gguf" -q -t 2 --no-pin \
+      --check "$file" >"$work/log/shipped-$cpu" 2>&1 </dev/null ||
+      wrong "$file on $cpu: $(tail -n 1 "$work/log/shipped-$cpu")"
+    count=$((count + 1))
+  done
+  say "$cpu: $count shipped files of digests compared"
+  right "$count"
+}
+
 # Threads, chunks and stolen work change no bit there, and the digests are this machine's.
 check_splits() {
   arch=$1 cpu=$2 log=$work/log/splits-$2
@@ -166,6 +182,7 @@ check_cpu() {
   check_dispatch "$@"
   check_kernels "$@"
   check_splits "$1" "$2"
+  check_shipped "$1" "$2"
   check_digests "$1" "$2"
 }
 

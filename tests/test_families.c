@@ -428,9 +428,95 @@ Test(families, what_a_config_may_not_ask_for) {
       {"roberta", "pad_token_id", "33", "expected more than pad_token_id + 1"},
       {"gptneox", "rotary_pct", "0.4", "an even number"},
       {"llama3", "model_type", "\"llama4\"", "architecture 'llama4' is not known"},
+      {"llama3", "attention_bias", "true", "layers.0.self_attn.q_proj.bias' is missing"},
+      {"llama3", "mlp_bias", "true", "layers.0.mlp.gate_proj.bias' is missing"},
+      {"bert", "num_labels", "4", "gives 3 scores, expected 4: key 'num_labels'"},
+      {"bert", "is_decoder", "true", "'is_decoder' is true"},
+      {"qwen3", "quantization_config.quant_method", "\"gptq\"", "is 'gptq'"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     expect_refused(cases[i].name, cases[i].key, cases[i].value, cases[i].part);
+}
+
+/* The file under another name for one of its tensors, one that no model reads. */
+static void write_without(const char *from, const char *tensor, const char *to) {
+  FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
+  uint64_t length;
+  cr_assert(in && out && fread(&length, sizeof length, 1, in) == 1);
+  char *header = calloc(length + 1, 1), buffer[4096];
+  cr_assert(header && fread(header, length, 1, in) == 1);
+  json_t *tensors = json_loads(header, 0, NULL);
+  cr_assert(tensors);
+  json_object_set(tensors, "spare.attn.masked_bias", json_object_get(tensors, tensor));
+  cr_assert(json_object_del(tensors, tensor) == 0, "%s", tensor);
+  char *changed = json_dumps(tensors, JSON_COMPACT);
+  length = strlen(changed);
+  cr_assert(fwrite(&length, sizeof length, 1, out) == 1 && fwrite(changed, length, 1, out) == 1);
+  for (size_t n; (n = fread(buffer, 1, sizeof buffer, in)) > 0;) fwrite(buffer, 1, n, out);
+  cr_assert(fclose(in) == 0 && fclose(out) == 0);
+  json_decref(tensors);
+  free(header);
+  free(changed);
+}
+
+/* Names of the tensors of a file. */
+static json_t *tensors_of(const char *file) {
+  FILE *in = fopen(file, "rb");
+  uint64_t length;
+  cr_assert(in && fread(&length, sizeof length, 1, in) == 1);
+  char *header = calloc(length + 1, 1);
+  cr_assert(header && fread(header, length, 1, in) == 1);
+  fclose(in);
+  json_t *tensors = json_loads(header, 0, NULL);
+  free(header);
+  cr_assert(tensors);
+  json_object_del(tensors, "__metadata__");
+  return tensors;
+}
+
+/* A model is whole without these, only another one. */
+static bool may_be_missing(const char *family, const char *tensor) {
+  static const char *const endings[] = {"pooler.dense.weight", "classifier.weight",
+                                        "lm_head.weight"};
+  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+    if (strlen(tensor) >= strlen(endings[i]) &&
+        strcmp(tensor + strlen(tensor) - strlen(endings[i]), endings[i]) == 0)
+      return true;
+  /* Tied, and stored as the head too. */
+  if (strcmp(family, "qwen3") == 0 && strstr(tensor, "embed_tokens")) return true;
+  return strcmp(family, "stablelm") == 0 && strstr(tensor, "post_attention_layernorm");
+}
+
+static void check_each_tensor_is_missed(const char *family) {
+  hr_error err = {0};
+  path weights = path_of(FAMILIES "%s.safetensors", family);
+  json_t *config = json_read(path_of(FAMILIES "%s_config.json", family).text);
+  json_t *tensors = tensors_of(weights.text), *value;
+  path folder = make_folder(weights.text, config);
+  path changed = path_of("%s/model.safetensors", folder.text);
+  const char *tensor;
+  json_object_foreach(tensors, tensor, value) {
+    if (may_be_missing(family, tensor)) continue;
+    unlink(changed.text);
+    write_without(weights.text, tensor, changed.text);
+    hr_model *model = hr_model_open(folder.text, NULL, &err);
+    cr_expect(!model, "%s runs without %s", family, tensor);
+    const char *known = strstr(tensor, "layers."); /* prefixes may be left out in the sentence */
+    cr_expect(model || strstr(err.message, known ? known : "'"), "%s: %s", tensor, err.message);
+    hr_model_free(model);
+  }
+  remove_folder(&folder);
+  json_decref(config);
+  json_decref(tensors);
+}
+
+Test(families, no_tensor_is_missing_unseen) {
+  static const char *const names[] = {"llama3", "mistral", "qwen2",   "qwen3",      "gemma",
+                                      "gemma2", "phi",     "phi3",    "gpt2",       "gptneox",
+                                      "gptj",   "falcon",  "opt",     "bloom",      "mpt",
+                                      "stablelm", "starcoder2", "bert", "roberta", "distilbert",
+                                      "nomic",  "jina"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) check_each_tensor_is_missed(names[i]);
 }
 
 Test(families, sentence_transformers_name_the_pooling) {

@@ -315,6 +315,8 @@ static const hr_tensor_names nomic_names = {
 #define BERT_BLOCK                                                                 \
   .norm = HR_NORM_LAYER, .norm_place = HR_NORM_AFTER, .mask = HR_MASK_FULL,        \
   .headless = true, .activation = HR_ACTIVATION_GELU_ERF
+#define HR_SLOTS_BERT \
+  (HR_SLOTS_LAYER | HR_SLOTS_NORMS | HR_SLOT(POOLER) | HR_SLOT(CLASSIFIER))
 
 static const hr_architecture table[] = {
     {
@@ -327,20 +329,22 @@ static const hr_architecture table[] = {
         .hf_names = &llama_names,
     },
     {
-        .gguf = "qwen2", /* biases of q, k and v: they are in the file, or not */
+        .gguf = "qwen2",
         .hf = {"qwen2"},
         .block = {LLAMA_BLOCK},
         .particulars = HR_HF_WINDOW_IF_ASKED,
         .hf_eps = 1e-6,
+        .biases = HR_SLOTS_QKV,
         .gguf_names = &gguf_names,
         .hf_names = &llama_names,
     },
     {
-        .gguf = "qwen3", /* norms of queries and keys, likewise */
+        .gguf = "qwen3",
         .hf = {"qwen3"},
         .block = {LLAMA_BLOCK},
         .particulars = HR_HF_WINDOW_IF_ASKED,
         .hf_eps = 1e-6,
+        .needs = HR_SLOT(QUERY_NORM) | HR_SLOT(KEY_NORM),
         .gguf_names = &gguf_names,
         .hf_names = &llama_names,
     },
@@ -377,6 +381,7 @@ static const hr_architecture table[] = {
                   .rope_pairing = HR_ROPE_HALVES, .activation = HR_ACTIVATION_GELU_TANH},
         .hf_eps = 1e-5,
         .hf_rope_part = 0.5,
+        .biases = HR_SLOTS_LAYER | HR_SLOTS_NORMS | HR_SLOT(HEAD),
         .gguf_names = &gguf_names,
         .hf_names = &phi_names,
     },
@@ -394,6 +399,8 @@ static const hr_architecture table[] = {
         .block = {GPT_BLOCK, .position = HR_POSITION_LEARNED,
                   .activation = HR_ACTIVATION_GELU_TANH},
         .hf_eps = 1e-5,
+        /* Of q, k and v too in OpenAI's; small ones without them are about. */
+        .biases = HR_SLOT(OUTPUT) | HR_SLOTS_FFN | HR_SLOTS_NORMS,
         .gguf_names = &gguf_names,
         .hf_names = &gpt2_names,
     },
@@ -405,6 +412,8 @@ static const hr_architecture table[] = {
         .particulars = HR_PARALLEL_BY_KEY | HR_HF_GROUPED_QKV,
         .hf_eps = 1e-5,
         .hf_rope_part = 0.25,
+        .needs = HR_SLOT(FFN_NORM),
+        .biases = HR_SLOTS_LAYER | HR_SLOTS_NORMS,
         .gguf_names = &gguf_names,
         .hf_names = &gptneox_names,
     },
@@ -414,6 +423,7 @@ static const hr_architecture table[] = {
         .block = {GPT_BLOCK, .parallel = true, .position = HR_POSITION_ROPE,
                   .rope_pairing = HR_ROPE_PAIRS, .activation = HR_ACTIVATION_GELU_TANH},
         .hf_eps = 1e-5,
+        .biases = HR_SLOTS_FFN | HR_SLOTS_NORMS | HR_SLOT(HEAD),
         .gguf_names = &gguf_names,
         .hf_names = &gptj_names,
     },
@@ -425,6 +435,7 @@ static const hr_architecture table[] = {
         .particulars = HR_PARALLEL_BY_KEY | HR_HF_GROUPED_QKV | HR_HF_FALCON_HEADS,
         .hf_eps = 1e-5,
         .hf_context = 2048,
+        .biases = HR_SLOTS_NORMS,
         .gguf_names = &gguf_falcon_names,
         .hf_names = &bloom_names,
     },
@@ -433,6 +444,7 @@ static const hr_architecture table[] = {
         .block = {GPT_BLOCK, .position = HR_POSITION_LEARNED, .position_offset = 2,
                   .activation = HR_ACTIVATION_RELU},
         .hf_eps = 1e-5,
+        .biases = HR_SLOTS_LAYER | HR_SLOTS_NORMS,
         .hf_names = &opt_names,
     },
     {
@@ -443,6 +455,8 @@ static const hr_architecture table[] = {
         .particulars = HR_HF_GROUPED_QKV,
         .hf_eps = 1e-5,
         .hf_context = 2048,
+        .needs = HR_SLOT(EMBEDDING_NORM),
+        .biases = HR_SLOTS_LAYER | HR_SLOTS_NORMS,
         .gguf_names = &gguf_names,
         .hf_names = &bloom_names,
     },
@@ -464,6 +478,7 @@ static const hr_architecture table[] = {
         .particulars = HR_PARALLEL_BY_TENSOR,
         .hf_eps = 1e-5,
         .hf_rope_part = 0.25,
+        .biases = HR_SLOTS_NORMS,
         .gguf_names = &gguf_names,
         .hf_names = &llama_names,
     },
@@ -473,6 +488,7 @@ static const hr_architecture table[] = {
         .block = {GPT_BLOCK, .position = HR_POSITION_ROPE, .rope_pairing = HR_ROPE_HALVES,
                   .activation = HR_ACTIVATION_GELU_TANH},
         .hf_eps = 1e-5,
+        .biases = HR_SLOTS_LAYER | HR_SLOTS_NORMS,
         .gguf_names = &gguf_names,
         .hf_names = &starcoder2_names,
     },
@@ -483,6 +499,8 @@ static const hr_architecture table[] = {
         .hf_word = "alibi",
         .block = {BERT_BLOCK, .position = HR_POSITION_ALIBI, .gated = true},
         .hf_eps = 1e-12,
+        .needs = HR_SLOT(EMBEDDING_NORM),
+        .biases = HR_SLOTS_NORMS,
         .gguf_names = &gguf_names,
         .hf_names = &bert_names,
     },
@@ -491,6 +509,8 @@ static const hr_architecture table[] = {
         .hf = {"bert"},
         .block = {BERT_BLOCK, .position = HR_POSITION_LEARNED},
         .hf_eps = 1e-12,
+        .needs = HR_SLOT(EMBEDDING_NORM),
+        .biases = HR_SLOTS_BERT,
         .gguf_names = &gguf_names,
         .hf_names = &bert_names,
     },
@@ -499,12 +519,16 @@ static const hr_architecture table[] = {
         .block = {BERT_BLOCK, .position = HR_POSITION_LEARNED},
         .particulars = HR_HF_POSITION_OFFSET,
         .hf_eps = 1e-12,
+        .needs = HR_SLOT(EMBEDDING_NORM),
+        .biases = HR_SLOTS_BERT,
         .hf_names = &bert_names,
     },
     {
         .hf = {"distilbert"},
         .block = {BERT_BLOCK, .position = HR_POSITION_LEARNED, .pooler = HR_POOLER_RELU},
         .hf_eps = 1e-12,
+        .needs = HR_SLOT(EMBEDDING_NORM),
+        .biases = HR_SLOTS_BERT,
         .hf_names = &distilbert_names,
     },
     {
@@ -514,6 +538,8 @@ static const hr_architecture table[] = {
                   .headless = true, .position = HR_POSITION_ROPE, .rope_pairing = HR_ROPE_HALVES,
                   .activation = HR_ACTIVATION_SILU, .gated = true},
         .hf_eps = 1e-12,
+        .needs = HR_SLOT(EMBEDDING_NORM),
+        .biases = HR_SLOTS_NORMS,
         .gguf_names = &gguf_names,
         .hf_names = &nomic_names,
     },

@@ -38,6 +38,15 @@ typedef enum hr_tensor_slot {
   HR_TENSOR_SLOTS
 } hr_tensor_slot;
 
+/* Sets of slots. */
+#define HR_SLOT(name) (UINT64_C(1) << HR_TENSOR_##name)
+#define HR_SLOTS_QKV (HR_SLOT(QUERY) | HR_SLOT(KEY) | HR_SLOT(VALUE) | HR_SLOT(QKV))
+#define HR_SLOTS_FFN (HR_SLOT(GATE) | HR_SLOT(UP) | HR_SLOT(GATE_UP) | HR_SLOT(DOWN))
+#define HR_SLOTS_LAYER (HR_SLOTS_QKV | HR_SLOT(OUTPUT) | HR_SLOTS_FFN)
+#define HR_SLOTS_NORMS                                                                        \
+  (HR_SLOT(EMBEDDING_NORM) | HR_SLOT(FINAL_NORM) | HR_SLOT(ATTENTION_NORM) |                  \
+   HR_SLOT(ATTENTION_POST_NORM) | HR_SLOT(FFN_NORM) | HR_SLOT(FFN_POST_NORM))
+
 /* Names by slot; NULL: files of this kind never have it. '|' separates
  * alternatives, the first that is there counts. */
 typedef struct hr_tensor_names {
@@ -72,6 +81,8 @@ typedef struct hr_architecture {
   double hf_eps;         /* of the norms, where config.json leaves it to the library's default */
   double hf_rope_part;   /* share of a head's columns that turn, likewise; 0: all */
   uint32_t hf_context;   /* positions, likewise; 0: config.json must tell */
+  uint64_t needs;        /* slots that every file has, beside those the block can't be without */
+  uint64_t biases;       /* slots that have a bias, or a norm's shift, where they are there */
   uint32_t deep_layers;  /* of the sibling whose scores GGUF scales by width / heads; 0: none */
   const hr_tensor_names *gguf_names, *hf_names;
 } hr_architecture;

@@ -134,6 +134,7 @@ static const struct {
     {"scale_attn_by_inverse_layer_idx", false},
     {"scale_attn_weights", true},
     {"add_cross_attention", false},
+    {"is_decoder", false},
     {"apply_residual_connection_post_layernorm", false},
     {"do_layer_norm_before", true},
     {"_remove_final_layer_norm", false},
@@ -159,6 +160,7 @@ static const struct {
     {"attn_config.attn_type", "multihead_attention"},
     {"ffn_config.ffn_type", "mptmlp"},
     {"mlp_type", "default"},
+    {"quantization_config.quant_method", "none"},
 };
 
 /* --- Reading values ------------------------------------------------------------ */

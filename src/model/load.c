@@ -295,7 +295,8 @@ static bool has_fused_gate(plan *p, const hr_description *d, uint32_t index) {
   char name[128];
   if (find(p, HR_TENSOR_GATE, index, ".weight", name, sizeof name)) return false;
   const hr_tensor *t = find(p, HR_TENSOR_GATE_UP, index, ".weight", name, sizeof name);
-  return t && (dim_of(t, 0) == 2 * (size_t)d->ffn_width || !p->names->name[HR_TENSOR_GATE]);
+  if (!p->names->name[HR_TENSOR_GATE]) return true;
+  return t && dim_of(t, 0) == 2 * (size_t)d->ffn_width;
 }
 
 static hr_status plan_feed_forward(plan *p, const hr_description *d, uint32_t index,
@@ -449,6 +450,13 @@ static hr_status plan_classifier(plan *p, hr_transformer *m) {
   if (!t) return HR_OK;
   if (dim_of(t, 0) > INT32_MAX) return wrong_shape(p, t, 1, d->width);
   d->classes = (uint32_t)dim_of(t, 0);
+  uint64_t labels = d->classes;
+  bool said = false;
+  if (is_safetensors(p)) TRY(hr_source_u64(p->source, "num_labels", &labels, &said, p->err));
+  if (labels != d->classes)
+    return hr_fail(p->err, HR_ERROR_FILE,
+                   "%s: tensor '%s' gives %u scores, expected %llu: key 'num_labels'",
+                   hr_source_path(p->source), t->name, d->classes, (unsigned long long)labels);
   return plan_matrix(p, HR_TENSOR_CLASSIFIER, 0, d->classes, d->width, &m->classifier);
 }
 
@@ -464,8 +472,8 @@ static hr_status plan_ends(plan *p, hr_transformer *m) {
 }
 
 /* The head is the embedding again where config.json says so or the file has no
- * other. A model without an embedding of its own may hold it as the head (tied,
- * and stored under the head's name). */
+ * other. A model without an embedding of its own may hold it as the head, where
+ * config.json says that they are tied. */
 static hr_status plan_tokens(plan *p, hr_transformer *m) {
   hr_description *d = &m->description;
   char name[128];
@@ -474,11 +482,94 @@ static hr_status plan_tokens(plan *p, hr_transformer *m) {
     TRY(hr_source_bool(p->source, "tie_word_embeddings", &tied, &said, p->err));
   bool own = find(p, HR_TENSOR_TOKENS, 0, ".weight", name, sizeof name);
   bool head = find(p, HR_TENSOR_HEAD, 0, ".weight", name, sizeof name);
+  if (!own && head && !tied) {
+    find(p, HR_TENSOR_TOKENS, 0, ".weight", name, sizeof name);
+    return no_tensor(p, name);
+  }
   TRY(plan_embedding(p, m, own || !head ? HR_TENSOR_TOKENS : HR_TENSOR_HEAD));
   if (d->headless) return HR_OK;
   p->spare_head = own && head && tied;
   if (own && head && !tied) return plan_matrix(p, HR_TENSOR_HEAD, 0, d->vocab, d->width, &m->head);
   return said && !tied && !head ? no_tensor(p, name) : HR_OK;
+}
+
+/* --- What must be there ----------------------------------------------------- */
+
+/* A weight and a bias are gain and shift of a norm. */
+static bool has(plan *p, unsigned slot, uint32_t layer, bool bias, char *name, size_t capacity) {
+  return p->names->name[slot] &&
+         find_norm_part(p, slot, layer, bias ? ".bias" : ".weight", bias ? ".beta" : ".gamma", name,
+                        capacity);
+}
+
+/* What the row says, and config.json. */
+static hr_status read_needs(const plan *p, uint64_t *needs, uint64_t *biases) {
+  static const struct {
+    const char *key;
+    uint64_t biases;
+  } said[] = {
+      {"attention_bias", HR_SLOTS_QKV | HR_SLOT(OUTPUT)},
+      {"use_qkv_bias", HR_SLOTS_QKV},
+      {"mlp_bias", HR_SLOTS_FFN},
+      {"use_bias", HR_SLOTS_LAYER},
+      {"bias", HR_SLOTS_LAYER},
+      {"enable_bias", HR_SLOTS_LAYER},
+  };
+  uint64_t types = 0;
+  bool typed = false, normed = false, found;
+  *needs = p->row->needs;
+  *biases = p->row->biases;
+  if (is_safetensors(p)) TRY(hr_source_u64(p->source, "type_vocab_size", &types, &typed, p->err));
+  if (types) *needs |= HR_SLOT(TYPES);
+  if (is_safetensors(p)) TRY(hr_source_bool(p->source, "qk_layernorm", &normed, &found, p->err));
+  if (normed) *needs |= HR_SLOT(QUERY_NORM) | HR_SLOT(KEY_NORM);
+  for (size_t i = 0; is_safetensors(p) && i < sizeof said / sizeof *said; i++) {
+    bool value;
+    TRY(hr_source_bool(p->source, said[i].key, &value, &found, p->err));
+    if (!found) continue;
+    *biases = value ? *biases | said[i].biases : *biases & ~said[i].biases;
+  }
+  return HR_OK;
+}
+
+/* The block would run without these, and give another answer. */
+static hr_status check_needs(plan *p, uint32_t layers) {
+  uint64_t needs, biases;
+  char name[128], weight[128];
+  TRY(read_needs(p, &needs, &biases));
+  for (unsigned slot = 0; slot < HR_TENSOR_SLOTS; slot++) {
+    uint64_t bit = UINT64_C(1) << slot;
+    uint32_t end = slot < HR_TENSOR_ATTENTION_NORM ? 1 : layers;
+    for (uint32_t i = 0; i < end && (needs | biases) & bit; i++) {
+      if (needs & bit && p->names->name[slot] && !has(p, slot, i, false, name, sizeof name))
+        return no_tensor(p, name);
+      if (biases & bit && has(p, slot, i, false, weight, sizeof weight) &&
+          !has(p, slot, i, true, name, sizeof name))
+        return no_tensor(p, name);
+    }
+  }
+  return HR_OK;
+}
+
+/* What one layer has all layers have. */
+static hr_status check_layers_alike(plan *p, uint32_t layers) {
+  char name[128];
+  for (unsigned slot = HR_TENSOR_ATTENTION_NORM; slot < HR_TENSOR_SLOTS; slot++)
+    for (int bias = 0; bias < 2; bias++) {
+      uint32_t with = 0, without = layers;
+      for (uint32_t i = 0; i < layers; i++) {
+        if (has(p, slot, i, bias, name, sizeof name))
+          with++;
+        else if (without == layers)
+          without = i;
+      }
+      if (with == 0 || with == layers) continue;
+      has(p, slot, without, bias, name, sizeof name);
+      return hr_fail(p->err, HR_ERROR_FILE,
+                     "%s: tensor '%s' is missing, expected it in each of %u layers: %u have it",
+                     hr_source_path(p->source), name, layers, with);
+    }
+  return HR_OK;
 }
 
 static hr_status plan_all(plan *p) {
@@ -492,6 +583,8 @@ static hr_status plan_all(plan *p) {
   m->layer = hr_calloc(d->layers, sizeof *m->layer);
   if (!m->layer) return hr_fail_memory(p->err, "layers", d->layers * sizeof *m->layer);
   for (uint32_t i = 0; i < d->layers; i++) TRY(plan_layer(p, d, i, &m->layer[i]));
+  TRY(check_needs(p, d->layers));
+  TRY(check_layers_alike(p, d->layers));
   /* Not even an optional tensor is passed over because of its type. */
   return p->refused[0] ? no_tensor(p, p->refused) : HR_OK;
 }
