@@ -37,7 +37,10 @@ double hr_divergence(const float *p, const float *q, size_t count) {
 
 double hr_largest_difference(const float *a, const float *b, size_t count) {
   double most = 0;
-  for (size_t i = 0; i < count; i++) most = fmax(most, fabs((double)a[i] - (double)b[i]));
+  for (size_t i = 0; i < count; i++) {
+    double d = fabs((double)a[i] - (double)b[i]);
+    if (d > most) most = d; /* fmax here ends gcc 12 for aarch64 with an internal error */
+  }
   return most;
 }
 

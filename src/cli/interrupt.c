@@ -3,6 +3,7 @@
 
 #include <headrow/headrow.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -28,11 +29,14 @@ bool cli_interrupted(void) {
 }
 
 static char lost_file[512]; /* the whole sentence, made before it is needed */
+static atomic_flag lost_file_told = ATOMIC_FLAG_INIT;
 
 /* Only what a signal handler may call. Another kind of SIGBUS is a fault of the program. */
 static void end_with_sentence(int signal_number, siginfo_t *info, void *context) {
   (void)context;
   if (info->si_code == BUS_ADRERR) {
+    /* The threads of a team may all meet it at once; one tells. */
+    while (atomic_flag_test_and_set(&lost_file_told)) pause();
     (void)!write(STDERR_FILENO, lost_file, strlen(lost_file));
     _exit(HR_ERROR_FILE);
   }
