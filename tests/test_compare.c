@@ -256,6 +256,8 @@ Test(compare, what_is_no_such_file_is_refused_by_name) {
       {"sed 's/\"tokens\": 128/\"tokens\": 1e300/' board.json >x.json", "not complete"},
       {"sed 's/\"median\": 30.0/\"median\": 1e999/' board.json >x.json", "line"},
       {"sed 's/\"median\": 30.0/\"median\": -30/' board.json >x.json", "not complete"},
+      {"sed 's/\"median\": 30.0/\"median\": 1e308/' board.json >x.json", "not complete"},
+      {"sed 's/\"median\": 30.0/\"median\": 1e-308/' board.json >x.json", "not complete"},
       {"sed 's/\"median\": 30.0/\"median\": NaN/' board.json >x.json", "line"},
       {"sed 's/\"isa\": \"dotprod\"/\"isa\": null/' board.json >x.json", "not complete"},
   };
@@ -270,6 +272,15 @@ Test(compare, what_is_no_such_file_is_refused_by_name) {
     cr_expect_str_eq(r.out, "", "%s", all[i].make);
     finish(&r);
   }
+}
+
+/* What a limit says that was measured too low is not reasoned from. */
+Test(compare, an_invalid_limit_explains_nothing) {
+  result r = compared(BOTH "sed 's/\"valid\": true/\"valid\": false/; s/\"percent\": [0-9.]*/"
+                           "\"percent\": 2361/' board.json >x.json; $H compare laptop.json x.json");
+  EXPECT_WORDS(r.out, "The limit of x was measured too low", "can't be told");
+  cr_expect(!strstr(r.out, "Its limit allows"), "%s", r.out);
+  finish(&r);
 }
 
 /* Nothing but what must be there: unknown everywhere, and no number made of it. */

@@ -42,9 +42,10 @@ static const cli_option options[] = {
      AT(repeat), .least = 1, .most = MOST_REPEATS},
     {"synthetic", 0, "SHAPE:TYPE",
      "a model with drawn weights in place of a file: SHAPE is\n"
-     "smollm2-135m, gpt2-124m, tinyllama-1.1b, llama-7b or a list\n"
-     "such as dim=576,layers=30,heads=9,kv=3,ffn=1536,vocab=49152\n"
-     "(and ctx=N, tied=0|1); TYPE is f32, f16, bf16 or q8_0",
+     "smollm2-135m, gpt2-124m, tinyllama-1.1b, llama-7b, bert-base,\n"
+     "minilm-l6 or a list such as dim=576,layers=30,heads=9,kv=3,\n"
+     "ffn=1536,vocab=49152 (and ctx=N, tied=0|1; vocab at least 260);\n"
+     "TYPE is f32, f16, bf16 or q8_0",
      CLI_TEXT, AT(synthetic)},
     {"save", 0, "FILE.gguf", "write the synthetic model too", CLI_TEXT, AT(save)},
     {"cold", 0, NULL, "load the file twice: dropped from memory first, then from memory", CLI_FLAG,

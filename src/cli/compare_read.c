@@ -28,9 +28,11 @@ const json_t *compare_get(const json_t *root, const char *path) {
   return at;
 }
 
+/* Nothing that bench measures is beyond these; ratios of what is within stay finite. */
 double compare_number(const json_t *root, const char *path) {
+  const double least = 1e-15, most = 1e24;
   double x = json_number_value(compare_get(root, path));
-  return isfinite(x) && x > 0 ? x : 0;
+  return x >= least && x <= most ? x : 0;
 }
 
 const char *compare_text(const json_t *root, const char *path) {

@@ -98,10 +98,13 @@ char *compare_why(const compare *c, const compare_test *t, size_t file) {
   compare_put(&text, " (%.1f and %.1f tokens/s). ", x->rate, y->rate);
   if (!x->bound || !y->bound || x->percent <= 0 || y->percent <= 0)
     compare_put(&text, "What limits it is not known for both.");
+  else if (!x->valid || !y->valid)
+    compare_put(&text,
+                "The limit of %s was measured too low, its percent is not valid: what limits it "
+                "can't be told.",
+                (x->valid ? slow : fast).file->label);
   else
     say_bounds(&text, fast, slow);
-  if (x->bound && y->bound && (!x->valid || !y->valid))
-    compare_put(&text, " A limit was measured too low: its percent is not valid.");
   say_disturbed(&text, fast.file, x);
   say_disturbed(&text, slow.file, y);
   if (!cli_bytes_add(&text, "", 1)) {

@@ -182,6 +182,9 @@ static int embed_command(const cli_command *command, int argc, char **argv) {
   hr_model *model =
       status == HR_OK ? cli_open_model(&s.common, has_model ? p->item[0] : NULL, false, &status)
                       : NULL;
+  if (model && !has_model && p->count && strchr(p->item[0], '/') && !s.common.quiet)
+    cli_note("note: %.200s: there is no such file, taken as a text for the built-in model",
+             p->item[0]);
   if (model) status = embed(&s, model, &list);
   hr_model_free(model);
   cli_free_texts(&list);
