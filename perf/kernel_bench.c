@@ -15,7 +15,13 @@
 #include "kernels/select.h"
 #include "perf/limits.h"
 
-enum { ROUNDS = 12, DECODE_ROUNDS = 40, MOST_THREADS = 256, MOST_BLOCKS = 6 * MOST_THREADS, MOST_LIMITS = 8 };
+enum {
+  ROUNDS = 12,
+  DECODE_ROUNDS = 40,
+  MOST_THREADS = 256,
+  MOST_BLOCKS = 6 * MOST_THREADS,
+  MOST_LIMITS = 8
+};
 
 const char *const perf_kernel_groups[] = {"q8", "float", "attention", "decode", "row", NULL};
 

@@ -479,7 +479,8 @@ Test(cli, info_tells_the_acts_apart) {
       {FAMILIES "falcon.safetensors",
        {"one key/value head", "both from the same x", "the same for attention", "LayerNorm"}},
       {FAMILIES "roberta.safetensors", {"full", "position 0 in row 2", "tanh", "a ranking head"}},
-      {FAMILIES "llama3.safetensors", {"(llama3) from 16", "stretched 8 times", "(i, i + half)", "silu"}},
+      {FAMILIES "llama3.safetensors",
+       {"(llama3) from 16", "stretched 8 times", "(i, i + half)", "silu"}},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char line[256];

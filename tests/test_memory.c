@@ -48,49 +48,75 @@ static const struct {
     {"the machine's", {{"/proc/meminfo", MEMINFO}}, 4096000, "/proc/meminfo"},
     {"nothing to go by", {{"/proc/meminfo", "MemTotal: 5 kB\n"}}, ALL, ""},
     {"a limit without use",
-     {{"/proc/meminfo", MEMINFO}, {"/proc/self/cgroup", "0::/a\n"},
-      {"/proc/self/mountinfo", V2}, {"/sys/fs/cgroup/a/memory.max", "1000000\n"}},
-     1000000, "/sys/fs/cgroup/a/memory.max"},
+     {{"/proc/meminfo", MEMINFO},
+      {"/proc/self/cgroup", "0::/a\n"},
+      {"/proc/self/mountinfo", V2},
+      {"/sys/fs/cgroup/a/memory.max", "1000000\n"}},
+     1000000,
+     "/sys/fs/cgroup/a/memory.max"},
     {"no limit",
-     {{"/proc/meminfo", MEMINFO}, {"/proc/self/cgroup", "0::/a\n"},
-      {"/proc/self/mountinfo", V2}, {"/sys/fs/cgroup/a/memory.max", "max\n"}},
-     4096000, "/proc/meminfo"},
+     {{"/proc/meminfo", MEMINFO},
+      {"/proc/self/cgroup", "0::/a\n"},
+      {"/proc/self/mountinfo", V2},
+      {"/sys/fs/cgroup/a/memory.max", "max\n"}},
+     4096000,
+     "/proc/meminfo"},
     {"pages of files can be dropped",
-     {{"/proc/meminfo", MEMINFO}, {"/proc/self/cgroup", "0::/a\n"}, {"/proc/self/mountinfo", V2},
+     {{"/proc/meminfo", MEMINFO},
+      {"/proc/self/cgroup", "0::/a\n"},
+      {"/proc/self/mountinfo", V2},
       {"/sys/fs/cgroup/a/memory.max", "1000000\n"},
       {"/sys/fs/cgroup/a/memory.current", "900000\n"},
       {"/sys/fs/cgroup/a/memory.stat",
-       "anon 400000\nfile 500000\nworkingset_active_file 7\ninactive_file 300000\nactive_file 100000\n"}},
-     500000, "/sys/fs/cgroup/a/memory.max"},
+       "anon 400000\nfile 500000\nworkingset_active_file 7\ninactive_file 300000\nactive_file "
+       "100000\n"}},
+     500000,
+     "/sys/fs/cgroup/a/memory.max"},
     {"a group around it is tighter",
-     {{"/proc/meminfo", MEMINFO}, {"/proc/self/cgroup", "0::/outer/inner\n"},
+     {{"/proc/meminfo", MEMINFO},
+      {"/proc/self/cgroup", "0::/outer/inner\n"},
       {"/proc/self/mountinfo", V2},
       {"/sys/fs/cgroup/outer/inner/memory.max", "3000000\n"},
       {"/sys/fs/cgroup/outer/inner/memory.current", "1\n"},
       {"/sys/fs/cgroup/outer/memory.max", "2000000\n"},
       {"/sys/fs/cgroup/outer/memory.current", "1500000\n"}},
-     500000, "/sys/fs/cgroup/outer/memory.max"},
+     500000,
+     "/sys/fs/cgroup/outer/memory.max"},
     {"more used than allowed leaves nothing",
-     {{"/proc/meminfo", MEMINFO}, {"/proc/self/cgroup", "0::/a\n"}, {"/proc/self/mountinfo", V2},
-      {"/sys/fs/cgroup/a/memory.max", "1000\n"}, {"/sys/fs/cgroup/a/memory.current", "2000\n"}},
-     0, "/sys/fs/cgroup/a/memory.max"},
+     {{"/proc/meminfo", MEMINFO},
+      {"/proc/self/cgroup", "0::/a\n"},
+      {"/proc/self/mountinfo", V2},
+      {"/sys/fs/cgroup/a/memory.max", "1000\n"},
+      {"/sys/fs/cgroup/a/memory.current", "2000\n"}},
+     0,
+     "/sys/fs/cgroup/a/memory.max"},
     {"a mark from which the group is slowed down",
-     {{"/proc/meminfo", MEMINFO}, {"/proc/self/cgroup", "0::/a\n"}, {"/proc/self/mountinfo", V2},
-      {"/sys/fs/cgroup/a/memory.max", "max\n"}, {"/sys/fs/cgroup/a/memory.high", "700000\n"}},
-     700000, "/sys/fs/cgroup/a/memory.high"},
+     {{"/proc/meminfo", MEMINFO},
+      {"/proc/self/cgroup", "0::/a\n"},
+      {"/proc/self/mountinfo", V2},
+      {"/sys/fs/cgroup/a/memory.max", "max\n"},
+      {"/sys/fs/cgroup/a/memory.high", "700000\n"}},
+     700000,
+     "/sys/fs/cgroup/a/memory.high"},
     {"version 1",
-     {{"/proc/meminfo", MEMINFO}, {"/proc/self/cgroup", "4:memory:/job\n"},
+     {{"/proc/meminfo", MEMINFO},
+      {"/proc/self/cgroup", "4:memory:/job\n"},
       {"/proc/self/mountinfo", V1},
       {"/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "2000000\n"},
       {"/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "1000000\n"},
       {"/sys/fs/cgroup/memory/job/memory.stat",
        "inactive_file 1\ntotal_inactive_file 200000\ntotal_active_file 100000\n"},
       {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"}},
-     1300000, "/sys/fs/cgroup/memory/job/memory.limit_in_bytes"},
+     1300000,
+     "/sys/fs/cgroup/memory/job/memory.limit_in_bytes"},
     {"nonsense is no limit",
-     {{"/proc/meminfo", MEMINFO}, {"/proc/self/cgroup", "0::/a\n"}, {"/proc/self/mountinfo", V2},
-      {"/sys/fs/cgroup/a/memory.max", "-5\n"}, {"/sys/fs/cgroup/memory.max", ""}},
-     4096000, "/proc/meminfo"},
+     {{"/proc/meminfo", MEMINFO},
+      {"/proc/self/cgroup", "0::/a\n"},
+      {"/proc/self/mountinfo", V2},
+      {"/sys/fs/cgroup/a/memory.max", "-5\n"},
+      {"/sys/fs/cgroup/memory.max", ""}},
+     4096000,
+     "/proc/meminfo"},
 };
 
 static void write_file(const char *root, const char *path, const char *text) {
@@ -362,14 +388,16 @@ static bool live(const char *path, hr_status *status, uint64_t *digest) {
     int32_t own[32];
     size_t count, length;
     const char *text;
-    fine = hr_tokenize(model, "a little dog", 12, HR_TOKENIZE_SPECIAL, own, 32, &count, &err) == HR_OK;
+    fine =
+        hr_tokenize(model, "a little dog", 12, HR_TOKENIZE_SPECIAL, own, 32, &count, &err) == HR_OK;
     if (fine) fine = (decoder = hr_decoder_create(model, &err)) != NULL;
     if (fine) fine = hr_decoder_push(decoder, own[0], &text, &length, &err) == HR_OK;
   }
   if (fine) fine = hr_session_eval(session, ids, 7, HR_LOGITS_ALL, &err) == HR_OK;
   if (fine) fine = hr_sampler_pick(sampler, hr_session_logits(session, 6), &err) >= 0;
   if (fine)
-    *digest = hr_digest(HR_DIGEST_INIT, hr_session_logits(session, 0), 7 * hr_model_vocab_size(model));
+    *digest =
+        hr_digest(HR_DIGEST_INIT, hr_session_logits(session, 0), 7 * hr_model_vocab_size(model));
   hr_decoder_free(decoder);
   hr_sampler_free(sampler);
   hr_session_free(session);

@@ -633,7 +633,8 @@ Test(trained, quantized_files_held_as_f16) {
     array ids = array_read_numbers(path_of("%s/stories260K/oracle/logits_ids.txt", data).text);
     hr_model *wide = open_model(file.text, HR_WEIGHTS_F32, NULL);
     hr_model *half = open_model(file.text, HR_WEIGHTS_F16, NULL);
-    hr_session *a = open_session(wide, HR_CACHE_F32, 0, 1), *b = open_session(half, HR_CACHE_F32, 0, 1);
+    hr_session *a = open_session(wide, HR_CACHE_F32, 0, 1),
+               *b = open_session(half, HR_CACHE_F32, 0, 1);
     int32_t *copy = array_ids(&ids);
     eval(a, copy, ids.count, HR_LOGITS_ALL);
     eval(b, copy, ids.count, HR_LOGITS_ALL);

@@ -171,7 +171,8 @@ Test(packed, every_command_takes_it) {
 /* A folder's tokenizer comes along, and its settings with it. */
 Test(packed, a_folder_brings_its_tokenizer) {
   result r = shell(
-      "F=$ROOT/tests/fixtures/families; mkdir $D/m; cp $F/llama3.safetensors $D/m/model.safetensors; "
+      "F=$ROOT/tests/fixtures/families; mkdir $D/m; cp $F/llama3.safetensors "
+      "$D/m/model.safetensors; "
       "cp $F/llama3_config.json $D/m/config.json; "
       "echo '{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"<s>\":3},"
       "\"merges\":[\"a b\"]},\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"special\":true}]}' "
@@ -294,7 +295,8 @@ Test(packed, no_byte_of_the_header_is_trusted) {
 
 Test(packed, a_file_cut_while_it_is_used_ends_with_a_sentence) {
   result r = shell(
-      "$H pack builtin $D/p -q; $H run $D/p -p 'Once upon a time' -n 1000000 --ignore-eos -c 1000000 "
+      "$H pack builtin $D/p -q; $H run $D/p -p 'Once upon a time' -n 1000000 --ignore-eos -c "
+      "1000000 "
       "-q >$D/out & pid=$!; i=0; while [ ! -s $D/out ] && [ $i -lt 500 ]; do sleep 0.02; "
       "i=$((i + 1)); done; truncate -s 2M $D/p; wait $pid");
   cr_expect_eq(r.status, 3, "%d: %s", r.status, r.err);

@@ -116,7 +116,8 @@ HR_INLINE void product(const hr_product *p, hr_panel_type type) {
 /* One row: three panels at a time, so that twelve chains hide the latency of fma. */
 HR_INLINE void product_one(const hr_product *p, hr_panel_type type) {
   size_t first = 0;
-  for (; first + 2 * HR_PANEL_ROWS < p->n; first += 3 * HR_PANEL_ROWS) tile(p, type, 3, 1, first, 0);
+  for (; first + 2 * HR_PANEL_ROWS < p->n; first += 3 * HR_PANEL_ROWS)
+    tile(p, type, 3, 1, first, 0);
   for (; first < p->n; first += HR_PANEL_ROWS) tile(p, type, 1, 1, first, 0);
 }
 

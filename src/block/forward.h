@@ -58,7 +58,8 @@ typedef struct hr_request {
   size_t logits_from;   /* first row whose logits are wanted; rows: none */
   float *logits;        /* [rows - logits_from][vocab] */
   const int32_t *types; /* [rows] kinds of segment, each below the model's types; NULL: all 0 */
-  float *hidden;        /* [rows][width] what leaves the last layer and its norm; NULL: not wanted */
+  float *hidden;        /* [rows][width] what leaves the last layer and its norm; NULL: not
+                           wanted */
   float *pooled;        /* [texts][width] their first rows behind the pooler; NULL: not wanted.
                            Needs hidden */
   float *scores;        /* [texts][classes] of pooled; NULL: not wanted. Needs pooled */

@@ -315,8 +315,9 @@ static void print_memory(const hr_model *model, const memory *m) {
   if (m->free.bytes)
     cli_print("                %s are free (%s)\n", cli_size_text(m->free.bytes, a), m->free.where);
   if (model->loaded.mapped)
-    cli_print("                and %s of weights mapped from the file, in its small pages (%zu KiB)\n",
-              cli_size_text(n->mapped, a), page);
+    cli_print(
+        "                and %s of weights mapped from the file, in its small pages (%zu KiB)\n",
+        cli_size_text(n->mapped, a), page);
   if (m->huge)
     cli_print("pages           huge ones for weights, cache and work buffers\n");
   else
@@ -390,8 +391,10 @@ static json_t *json_model(const hr_model *model, const hr_source *source, const 
                                     (json_int_t)types[i].bytes));
   for (int i = 0; i < HR_PANEL_TYPES; i++)
     if (panels[i])
-      json_object_set_new(matrices, hr_panel_name((hr_panel_type)i), json_integer((json_int_t)panels[i]));
-  return json_pack("{s:o, s:s, s:s, s:o, s:o, s:I, s:o, s:o, s:o}", "path", cli_json_text(model->path, strlen(model->path)), "format",
+      json_object_set_new(matrices, hr_panel_name((hr_panel_type)i),
+                          json_integer((json_int_t)panels[i]));
+  return json_pack("{s:o, s:s, s:s, s:o, s:o, s:I, s:o, s:o, s:o}", "path",
+                   cli_json_text(model->path, strlen(model->path)), "format",
                    hr_source_get_kind(source) == HR_SOURCE_GGUF ? "gguf" : "safetensors", "family",
                    t->description.family, "block", cli_json_acts(t), "tokenizer",
                    model->tokenizer ? json_string(tokenizer_names[model->vocab_kind]) : json_null(),

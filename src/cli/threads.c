@@ -128,7 +128,8 @@ static bool find_kept(uint64_t key, unsigned size, kept *found) {
 
 static bool add_line(cli_bytes *bytes, const kept *k) {
   char line[LINE_BYTES];
-  int n = snprintf(line, sizeof line, "%016" PRIx64 " %u %u %u\n", k->key, k->size, k->one, k->many);
+  int n =
+      snprintf(line, sizeof line, "%016" PRIx64 " %u %u %u\n", k->key, k->size, k->one, k->many);
   return cli_bytes_add(bytes, line, (size_t)n);
 }
 
@@ -229,8 +230,8 @@ static int choose(const cli_common *common, const hr_model *model, const machine
   if (k.one) *one = k.one;
   if (k.many) *many = k.many;
   if (common->verbose)
-    cli_note("threads %s: %u, for prompts: %u (%s)", known ? "found earlier by trials" : "by trials",
-             k.one, k.many, m->calibration.why);
+    cli_note("threads %s: %u, for prompts: %u (%s)",
+             known ? "found earlier by trials" : "by trials", k.one, k.many, m->calibration.why);
   return HR_OK;
 }
 

@@ -215,8 +215,9 @@ static hr_status add_matrix(plan *p, const hr_tensor *t, hr_outputs o, size_t k,
   if (!hr_mul_size(hr_round_up(o.count, HR_PANEL_ROWS) / HR_PANEL_ROWS, hr_panel_bytes(m->type, k),
                    &bytes))
     return hr_fail_memory(p->err, t->name, SIZE_MAX);
-  return add_item(p, (hr_load_item){.tensor = t, .outputs = o, .transposed = transposed, .matrix = m,
-                            .bytes = bytes});
+  return add_item(
+      p, (hr_load_item){
+             .tensor = t, .outputs = o, .transposed = transposed, .matrix = m, .bytes = bytes});
 }
 
 /* --- What a Transformer consists of --------------------------------------- */
@@ -437,8 +438,11 @@ static hr_status plan_types(plan *p, hr_transformer *m) {
     return wrong_shape(p, t, dim_of(t, 0), d->width);
   d->types = (uint32_t)t->dim[0];
   size_t count = t->dim[0] * d->width;
-  return add_item(p, (hr_load_item){.tensor = t, .outputs = all_of(count), .floats = &m->type_embedding,
-                            .count = count, .bytes = count * sizeof(float)});
+  return add_item(p, (hr_load_item){.tensor = t,
+                                    .outputs = all_of(count),
+                                    .floats = &m->type_embedding,
+                                    .count = count,
+                                    .bytes = count * sizeof(float)});
 }
 
 static hr_status plan_classifier(plan *p, hr_transformer *m) {
@@ -641,7 +645,9 @@ static void set_pointers(hr_loaded *loaded) {
   char *block = loaded->weights;
   for (size_t i = 0; i < loaded->item_count; i++) {
     const hr_load_item *it = &loaded->items[i];
-    const void *place = !loaded->mapped ? block + it->offset : it->tensor ? it->packed : it->numbers;
+    const void *place = !loaded->mapped ? block + it->offset
+                        : it->tensor    ? it->packed
+                                        : it->numbers;
     if (it->matrix)
       it->matrix->panels = place;
     else
@@ -743,7 +749,9 @@ enum { DROP_BYTES = 4 << 20 };
 /* Bytes of one output in the file; 0 when outputs do not lie one after the other. */
 static size_t row_bytes(const hr_load_item *it) {
   const hr_format_info *format = hr_format_get(it->tensor->format);
-  return it->transposed || it->outputs.run ? 0 : it->tensor->dim[1] / format->block_elements * format->block_bytes;
+  return it->transposed || it->outputs.run
+             ? 0
+             : it->tensor->dim[1] / format->block_elements * format->block_bytes;
 }
 
 static void pack_matrix(packing *w, const hr_load_item *it, unsigned thread, unsigned threads) {
@@ -767,7 +775,8 @@ static void pack_matrix(packing *w, const hr_load_item *it, unsigned thread, uns
       fail(w, HR_ERROR_NUMERIC, it, bad);
     size_t done = (i + 1 - dropped) * HR_PANEL_ROWS * stride;
     if (done < DROP_BYTES) continue;
-    hr_source_drop(w->source, it->tensor, (it->outputs.first + dropped * HR_PANEL_ROWS) * stride, done);
+    hr_source_drop(w->source, it->tensor, (it->outputs.first + dropped * HR_PANEL_ROWS) * stride,
+                   done);
     dropped = i + 1;
   }
 }

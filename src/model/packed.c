@@ -230,7 +230,8 @@ static hr_status read_weights(const hr_source *source, hr_packed *p, hr_error *e
     p->weights = (hr_weights)i;
     return HR_OK;
   }
-  return hr_fail(err, HR_ERROR_FILE, "%s: is packed with weights '%s', expected native, f32, f16 or "
+  return hr_fail(err, HR_ERROR_FILE,
+                 "%s: is packed with weights '%s', expected native, f32, f16 or "
                  "q8_0",
                  source->path, HR_QUOTE(text, length));
 }
@@ -267,19 +268,21 @@ static hr_status read_files(hr_source *source, hr_packed *p, hr_error *err) {
                               err));
   TRY(hr_source_array_strings(source, HR_PACKED_FILES, p->file, p->file_bytes, count, err));
   p->file_count = count;
-  if (hr_packed_companion(source, "config.json", &config)) return hr_safetensors_read_packed(source, err);
-  return hr_fail(err, HR_ERROR_FILE, "%s: holds no config.json, expected one of a safetensors model",
-                 source->path);
+  if (hr_packed_companion(source, "config.json", &config))
+    return hr_safetensors_read_packed(source, err);
+  return hr_fail(err, HR_ERROR_FILE,
+                 "%s: holds no config.json, expected one of a safetensors model", source->path);
 }
 
 static hr_status check_layout(const hr_source *source, bool *packed, hr_error *err) {
   uint64_t layout = 0;
   TRY(hr_source_u64(source, HR_PACKED_LAYOUT, &layout, packed, err));
   if (!*packed || layout == HR_PANEL_LAYOUT) return HR_OK;
-  return hr_fail(err, HR_ERROR_FILE,
-                 "%s: is packed in layout %llu, expected layout %d; pack its source again with this "
-                 "version",
-                 source->path, (unsigned long long)layout, HR_PANEL_LAYOUT);
+  return hr_fail(
+      err, HR_ERROR_FILE,
+      "%s: is packed in layout %llu, expected layout %d; pack its source again with this "
+      "version",
+      source->path, (unsigned long long)layout, HR_PANEL_LAYOUT);
 }
 
 hr_status hr_packed_read(hr_source *source, hr_error *err) {

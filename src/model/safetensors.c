@@ -230,9 +230,11 @@ hr_status hr_source_open_beside(const hr_source *source, const char *name, hr_fi
   size_t length = strlen(beside_it), tail = sizeof config - 1;
   *map = (hr_file_map){0};
   *found = source->packed && hr_packed_companion(source, name, map);
-  if (source->packed || length < tail || strcmp(beside_it + length - tail, config) != 0) return HR_OK;
+  if (source->packed || length < tail || strcmp(beside_it + length - tail, config) != 0)
+    return HR_OK;
   /* what is in a folder of its own has no part of the model's name */
-  char *path = beside(beside_it, strchr(name, '/') ? folder_length(beside_it) : length - tail, name, err);
+  char *path =
+      beside(beside_it, strchr(name, '/') ? folder_length(beside_it) : length - tail, name, err);
   if (!path) return HR_ERROR_MEMORY;
   *found = hr_source_file_exists(path);
   hr_status status = *found ? hr_file_map_open(map, path, err) : HR_OK;
@@ -256,7 +258,8 @@ hr_status hr_safetensors_read_packed(hr_source *source, hr_error *err) {
   source->values = own;
   source->ops = &ops;
   hr_status status = parse_packed(source, "config.json", &own->config, err);
-  return status == HR_OK ? parse_packed(source, "1_Pooling/config.json", &own->pooling, err) : status;
+  return status == HR_OK ? parse_packed(source, "1_Pooling/config.json", &own->pooling, err)
+                         : status;
 }
 
 /* --- Tensors --------------------------------------------------------------- */

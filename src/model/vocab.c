@@ -452,7 +452,8 @@ static hr_status read_tokenizer_json(hr_file_map *map, const char *path, hr_voca
                          ? hr_fail(err, HR_ERROR_FILE, "%s: has %zu bytes, expected at most %zu",
                                    path, map->bytes, JSON_BYTES)
                          : hr_source_check_start(map, path, err);
-  if (status == HR_OK) status = hr_vocab_parse_json(map->data, map->bytes, path, storage, vocab, err);
+  if (status == HR_OK)
+    status = hr_vocab_parse_json(map->data, map->bytes, path, storage, vocab, err);
   hr_file_map_close(map);
   return status;
 }
@@ -481,7 +482,8 @@ hr_status hr_vocab_read_file(const char *path, const char *config, hr_vocab_stor
   *vocab = (hr_vocab){.where = path, .bos = -1, .eos = -1, .unknown = -1};
   if (config) {
     hr_status status = hr_file_map_open(&map, config, err);
-    if (status == HR_OK && !(s.config = hr_vocab_load_json(&map, config, err))) status = HR_ERROR_FILE;
+    if (status == HR_OK && !(s.config = hr_vocab_load_json(&map, config, err)))
+      status = HR_ERROR_FILE;
     if (status != HR_OK) return status;
   }
   hr_status status = hr_file_map_open(&map, path, err);

@@ -128,7 +128,8 @@ static void read_mount(char *line, hr_cgroup groups[HR_CGROUP_KINDS],
 }
 
 /* Without mountinfo: the places where every distribution mounts them. */
-static void assume_mounts(hr_cgroup groups[HR_CGROUP_KINDS], char own[HR_CGROUP_KINDS][HR_CGROUP_LINE]) {
+static void assume_mounts(hr_cgroup groups[HR_CGROUP_KINDS],
+                          char own[HR_CGROUP_KINDS][HR_CGROUP_LINE]) {
   static const char *const usual[HR_CGROUP_KINDS] = {"/sys/fs/cgroup", "/sys/fs/cgroup/cpu",
                                                      "/sys/fs/cgroup/cpuset",
                                                      "/sys/fs/cgroup/memory"};
@@ -139,7 +140,8 @@ void hr_cgroups_find(const char *root, hr_cgroup groups[HR_CGROUP_KINDS]) {
   char own[HR_CGROUP_KINDS][HR_CGROUP_LINE], line[HR_CGROUP_LINE];
   read_own_groups(root, own);
   memset(groups, 0, HR_CGROUP_KINDS * sizeof *groups);
-  FILE *file = hr_join_path(line, sizeof line, root, "/proc/self/mountinfo") ? fopen(line, "re") : NULL;
+  FILE *file =
+      hr_join_path(line, sizeof line, root, "/proc/self/mountinfo") ? fopen(line, "re") : NULL;
   if (!file) {
     assume_mounts(groups, own);
     return;

@@ -49,7 +49,8 @@ typedef struct hr_encoder {
   const hr_tokenizer *tokenizer;
   hr_error *err;
   unsigned flags;
-  const unsigned char *data; /* of a conversation: 1 where a byte of `marked` is a user's, or NULL */
+  const unsigned char
+      *data; /* of a conversation: 1 where a byte of `marked` is a user's, or NULL */
   const char *marked;
   bool all_data;             /* it is not known any more which bytes are */
   int32_t *ids;
