@@ -67,9 +67,9 @@ static int signalled(const char *line, int number, bool caught, long after_ms, d
 /* The kinds of work, each long enough to be met by the signal. */
 static const char *const work[] = {
     "$H run --ignore-eos -c 2000000 -p a",                     /* generating */
-    "$H logits --ids @%s -c 16000 " MODELS "rope.gguf",        /* a long prompt */
+    "$H logits --ids @%s -c 64000 " MODELS "rope.gguf",        /* a long prompt */
     "$H bench -p 4000 -n 4000 -r 100",                         /* measuring */
-    "$H perplexity --ids @%s -c 4000 " MODELS "rope.gguf",     /* scoring */
+    "$H perplexity --ids @%s -c 32000 " MODELS "rope.gguf",    /* scoring */
 };
 
 static void write_ids(char path[static 32]) {
@@ -77,7 +77,7 @@ static void write_ids(char path[static 32]) {
   int fd = mkstemp(path);
   cr_assert(fd >= 0);
   FILE *f = fdopen(fd, "w");
-  for (int i = 0; i < 15000; i++) fprintf(f, "%d ", 3 + i % 50);
+  for (int i = 0; i < 60000; i++) fprintf(f, "%d ", 3 + i % 50);
   fclose(f);
 }
 
@@ -88,7 +88,7 @@ Test(process, int_and_term_end_any_work_with_its_status) {
     for (int k = 0; k < 2; k++) {
       double took;
       snprintf(line, sizeof line, work[i], ids);
-      int status = signalled(line, k ? SIGTERM : SIGINT, true, 500, &took);
+      int status = signalled(line, k ? SIGTERM : SIGINT, true, 100, &took);
       cr_expect_eq(status, 130, "%s: %d", line, status);
       cr_expect(took < 20, "%s: ended %.1f s after the signal", line, took);
     }
