@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -536,6 +537,13 @@ static hr_status read_needs(const plan *p, uint64_t *needs, uint64_t *biases) {
   return HR_OK;
 }
 
+/* The part of a tensor that is not there, called as the part that is. */
+static hr_status no_part(const plan *p, const char *there, const char *suffix) {
+  char name[128];
+  snprintf(name, sizeof name, "%.*s%s", (int)(strrchr(there, '.') - there), there, suffix);
+  return no_tensor(p, name);
+}
+
 /* The block would run without these, and give another answer. */
 static hr_status check_needs(plan *p, uint32_t layers) {
   uint64_t needs, biases;
@@ -544,12 +552,14 @@ static hr_status check_needs(plan *p, uint32_t layers) {
   for (unsigned slot = 0; slot < HR_TENSOR_SLOTS; slot++) {
     uint64_t bit = UINT64_C(1) << slot;
     uint32_t end = slot < HR_TENSOR_ATTENTION_NORM ? 1 : layers;
+    if (!has(p, slot, 0, false, weight, sizeof weight) && has(p, slot, 0, true, name, sizeof name))
+      return no_part(p, name, ".weight");
     for (uint32_t i = 0; i < end && (needs | biases) & bit; i++) {
       if (needs & bit && p->names->name[slot] && !has(p, slot, i, false, name, sizeof name))
         return no_tensor(p, name);
       if (biases & bit && has(p, slot, i, false, weight, sizeof weight) &&
           !has(p, slot, i, true, name, sizeof name))
-        return no_tensor(p, name);
+        return no_part(p, weight, ".bias");
     }
   }
   return HR_OK;
@@ -619,17 +629,32 @@ static bool is_spare(plan *p, const hr_tensor *t) {
           find(p, HR_TENSOR_HEAD, 0, ".bias", name, sizeof name) == t);
 }
 
+static int compare_addresses(const void *a, const void *b) {
+  uintptr_t x = (uintptr_t) * (const hr_tensor *const *)a,
+            y = (uintptr_t) * (const hr_tensor *const *)b;
+  return x < y ? -1 : x > y;
+}
+
+/* The tensors that are read, sorted by address: a file may have hundreds of thousands. */
+static const hr_tensor **list_used(const plan *p) {
+  size_t count = p->loaded->item_count;
+  const hr_tensor **used = hr_calloc(count, sizeof *used);
+  if (!used) return NULL;
+  for (size_t i = 0; i < count; i++) used[i] = p->loaded->items[i].tensor;
+  qsort(used, count, sizeof *used, compare_addresses);
+  return used;
+}
+
 /* A tensor that no act of the block reads would change the model's answer if it
  * were known: leaving it out must not pass for running the model. */
 static hr_status refuse_unused(plan *p) {
   size_t count = hr_source_tensor_count(p->source);
-  hr_status status = HR_OK;
+  const hr_tensor **used = list_used(p);
+  hr_status status = used ? HR_OK : hr_fail_memory(p->err, "list of tensors", count);
   for (size_t i = 0; i < count && status == HR_OK; i++) {
     const hr_tensor *t = hr_source_tensor_at(p->source, i);
-    bool found = harmless(t->name) || is_spare(p, t);
-    for (size_t j = 0; j < p->loaded->item_count && !found; j++)
-      found = p->loaded->items[j].tensor == t;
-    if (!found)
+    if (!bsearch(&t, used, p->loaded->item_count, sizeof *used, compare_addresses) &&
+        !harmless(t->name) && !is_spare(p, t))
       status =
           hr_fail(p->err, HR_ERROR_FILE,
                   "%s: tensor '%s' is not known for architecture '%s', expected only tensors of "
@@ -637,6 +662,7 @@ static hr_status refuse_unused(plan *p) {
                   hr_source_path(p->source), t->name, p->loaded->transformer.description.family,
                   p->loaded->transformer.description.layers);
   }
+  hr_free(used);
   return status;
 }
 
@@ -670,11 +696,10 @@ static hr_status list_matrices(const hr_source *source, hr_loaded *loaded, hr_er
   for (size_t i = 0; i < loaded->item_count; i++) {
     const hr_load_item *it = &loaded->items[i];
     if (!it->matrix) continue;
-    size_t tensor = 0;
-    while (hr_source_tensor_at(source, tensor) != it->tensor) tensor++;
     loaded->held[loaded->held_count++] =
-        (hr_held){it->matrix, tensor, it->outputs.first, it->outputs.run, it->outputs.step,
-                  it->transposed};
+        (hr_held){it->matrix,        hr_source_index_of(source, it->tensor),
+                  it->outputs.first, it->outputs.run,
+                  it->outputs.step,  it->transposed};
   }
   return HR_OK;
 }

@@ -473,6 +473,18 @@ const hr_tensor *hr_source_tensor_at(const hr_source *source, size_t index) {
   return &source->entries[source->readable[index]].tensor;
 }
 
+size_t hr_source_index_of(const hr_source *source, const hr_tensor *tensor) {
+  size_t low = 0, high = source->readable_count;
+  while (high - low > 1) { /* entries lie in the order of their numbers */
+    size_t middle = low + (high - low) / 2;
+    if (hr_source_tensor_at(source, middle) <= tensor)
+      low = middle;
+    else
+      high = middle;
+  }
+  return low;
+}
+
 const hr_tensor *hr_source_find_tensor(const hr_source *source, const char *name) {
   const hr_source_entry *entry = hr_source_find_entry(source, name);
   return entry && !entry->refused ? &entry->tensor : NULL;

@@ -40,6 +40,8 @@ const char *hr_source_path(const hr_source *source);
 
 size_t hr_source_tensor_count(const hr_source *source);
 const hr_tensor *hr_source_tensor_at(const hr_source *source, size_t index);
+/* The index of a tensor that the source gave. */
+size_t hr_source_index_of(const hr_source *source, const hr_tensor *tensor);
 /* NULL when there is none of that name. */
 const hr_tensor *hr_source_find_tensor(const hr_source *source, const char *name);
 /* The same; NULL with a sentence when there is none, or one of a type that can't be read. */
