@@ -49,6 +49,16 @@ size_t hr_cluster_tokens(size_t tokens) {
   return length < 16 ? 16 : length > 256 ? 256 : length;
 }
 
+uint32_t hr_next_cluster(hr_clusters *c, size_t part) {
+  if (c->number == 0 || part != c->part || c->inside == c->length) {
+    c->number++;
+    c->inside = 0;
+  }
+  c->part = part;
+  c->inside++;
+  return c->number;
+}
+
 hr_estimate hr_mean(const double *x, const uint32_t *cluster, size_t count) {
   double sum = 0, squares = 0, clusters = 0;
   for (size_t i = 0; i < count; i++) sum += x[i];

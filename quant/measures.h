@@ -44,4 +44,15 @@ bool hr_quantile(const double *x, const uint32_t *cluster, size_t count, double 
 /* How long clusters are in a text of so many tokens: a twentieth, 16 to 256. */
 size_t hr_cluster_tokens(size_t tokens);
 
+/* Numbers the clusters of tokens that come in the order of a text. Begin with zeros and
+ * the length of a cluster. */
+typedef struct hr_clusters {
+  size_t length;       /* tokens of a cluster, see hr_cluster_tokens */
+  size_t part, inside; /* of the last token: its part of the text, its place in the cluster */
+  uint32_t number;     /* its cluster; 0: no token yet */
+} hr_clusters;
+
+/* The cluster of the next token, which lies in that part: no cluster reaches over two. */
+uint32_t hr_next_cluster(hr_clusters *clusters, size_t part);
+
 #endif

@@ -54,30 +54,20 @@ enum { KL, KL_WEIGHTS, NLL, NLL_REFERENCE, NLL_MORE, SAME_TOP, FLIP, MEASURES };
 typedef struct comparison {
   double *value[MEASURES];
   uint32_t *cluster;
-  size_t count, vocab, cluster_tokens, in_cluster, part;
-  uint32_t clusters;
+  size_t count, vocab;
+  hr_clusters clusters;
   size_t lost, found; /* flips: from the right token to a wrong one, and back */
   double difference;
   bool weights; /* a third session has the weights in fp32 */
   bool identical;
 } comparison;
 
-static void note_cluster(comparison *c, size_t part) {
-  if (c->count == 0 || part != c->part || c->in_cluster == c->cluster_tokens) {
-    c->clusters++;
-    c->in_cluster = 0;
-  }
-  c->part = part;
-  c->in_cluster++;
-  c->cluster[c->count] = c->clusters;
-}
-
 static int compare_row(void *arg, size_t part, const float *const *logits, int32_t next) {
   comparison *c = arg;
   const float *p = logits[0], *q = logits[1];
   size_t i = c->count, top_p = hr_top(p, c->vocab), top_q = hr_top(q, c->vocab);
   bool right_p = top_p == (size_t)next, right_q = top_q == (size_t)next;
-  note_cluster(c, part);
+  c->cluster[i] = hr_next_cluster(&c->clusters, part);
   c->value[KL][i] = hr_divergence(p, q, c->vocab);
   if (c->weights) c->value[KL_WEIGHTS][i] = hr_divergence(p, logits[2], c->vocab);
   c->value[NLL_REFERENCE][i] = hr_log_sum_exp(p, c->vocab) - (double)p[next];
@@ -106,7 +96,7 @@ static bool make_comparison(comparison *c, const hr_model *model, size_t count, 
   *c = (comparison){.vocab = hr_model_vocab_size(model),
                     .weights = weights,
                     .identical = true,
-                    .cluster_tokens = hr_cluster_tokens(count)};
+                    .clusters.length = hr_cluster_tokens(count)};
   bool made = (c->cluster = calloc(count, sizeof *c->cluster));
   for (int i = 0; i < MEASURES; i++)
     made = (c->value[i] = calloc(count, sizeof *c->value[i])) && made;

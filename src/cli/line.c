@@ -17,6 +17,7 @@
 #include "cli.h"
 #include "interrupt.h"
 #include "output.h"
+#include "user_file.h"
 
 enum { HISTORY_LINES = 1000 };
 
@@ -36,29 +37,6 @@ static const char *prompt(EditLine *editor) {
 
 /* --- History ------------------------------------------------------------------- */
 
-/* Makes the folders of a path, as far as they are missing. */
-static bool make_folders(char *path) {
-  for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-    *slash = '\0';
-    bool made = mkdir(path, 0700) == 0 || errno == EEXIST;
-    *slash = '/';
-    if (!made) return false;
-  }
-  return true;
-}
-
-/* $XDG_STATE_HOME/headrow/history; relative paths there are to be ignored. */
-static char *history_path(void) {
-  const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-  char *path = NULL;
-  if (state && state[0] == '/') {
-    if (asprintf(&path, "%s/headrow/history", state) < 0) return NULL;
-  } else if (home && home[0] == '/') {
-    if (asprintf(&path, "%s/.local/state/headrow/history", home) < 0) return NULL;
-  }
-  return path;
-}
-
 static void open_history(cli_lines *lines) {
   HistEvent event;
   lines->history = history_init();
@@ -66,7 +44,7 @@ static void open_history(cli_lines *lines) {
   history(lines->history, &event, H_SETSIZE, HISTORY_LINES);
   history(lines->history, &event, H_SETUNIQUE, 1);
   el_set(lines->editor, EL_HIST, history, lines->history);
-  lines->file = history_path();
+  lines->file = cli_user_file("XDG_STATE_HOME", ".local/state", "history");
   if (lines->file && access(lines->file, F_OK) == 0)
     history(lines->history, &event, H_LOAD, lines->file);
 }
@@ -75,7 +53,7 @@ static void save_history(cli_lines *lines) {
   HistEvent event;
   if (!lines->history || !lines->file) return;
   mode_t before = umask(077); /* what a person types is nobody else's business */
-  bool saved = make_folders(lines->file) &&
+  bool saved = cli_make_folders(lines->file) &&
                history(lines->history, &event, H_SAVE, lines->file) >= 0;
   umask(before);
   if (!saved && !lines->quiet) cli_note("warning: %s: the history can't be written", lines->file);

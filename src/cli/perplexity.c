@@ -31,19 +31,13 @@ static const cli_option options[] = {
 typedef struct losses {
   double *nll;
   uint32_t *cluster;
-  size_t count, cluster_tokens, in_cluster, part, vocab;
-  uint32_t clusters;
+  size_t count, vocab;
+  hr_clusters clusters;
 } losses;
 
 static int add_row(void *arg, size_t part, const float *const *logits, int32_t next) {
   losses *l = arg;
-  if (l->count == 0 || part != l->part || l->in_cluster == l->cluster_tokens) {
-    l->clusters++;
-    l->in_cluster = 0;
-  }
-  l->part = part;
-  l->in_cluster++;
-  l->cluster[l->count] = l->clusters;
+  l->cluster[l->count] = hr_next_cluster(&l->clusters, part);
   l->nll[l->count++] = hr_log_sum_exp(logits[0], l->vocab) - (double)logits[0][next];
   return HR_OK;
 }
@@ -83,7 +77,7 @@ static int measure(const settings *s, const hr_model *model, hr_session *session
   if (s->stride.value > context)
     return cli_fail(HR_ERROR_USAGE, "--stride: %llu, expected at most the context of %zu",
                     (unsigned long long)s->stride.value, context);
-  losses l = {.cluster_tokens = hr_cluster_tokens(count), .vocab = hr_model_vocab_size(model)};
+  losses l = {.clusters.length = hr_cluster_tokens(count), .vocab = hr_model_vocab_size(model)};
   l.nll = calloc(count, sizeof *l.nll);
   l.cluster = calloc(count, sizeof *l.cluster);
   cli_scoring scoring = {.session = &session, .sessions = 1, .vocab = l.vocab,

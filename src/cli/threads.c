@@ -5,13 +5,10 @@
  * many. A file that is missing, unreadable or not understood costs new trials. */
 #include "threads.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "bytes.h"
 #include "engine/engine.h"
@@ -21,6 +18,7 @@
 #include "save.h"
 #include "sched/calibrate.h"
 #include "sched/wait.h"
+#include "user_file.h"
 
 enum { MOST_LINES = 1000, LINE_BYTES = 96 };
 
@@ -86,13 +84,9 @@ static hr_status read_machine(const cli_common *common, machine *m, hr_error *er
 
 /* --- The file --------------------------------------------------------------------- */
 
-/* False when the environment names no place. */
-static bool find_folder(char folder[PATH_MAX]) {
-  const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-  int n = cache && cache[0] == '/' ? snprintf(folder, PATH_MAX, "%s/headrow", cache)
-          : home && home[0] == '/' ? snprintf(folder, PATH_MAX, "%s/.cache/headrow", home)
-                                   : PATH_MAX;
-  return n < PATH_MAX - (int)sizeof "/threads";
+/* NULL when the environment names no place. */
+static char *kept_path(void) {
+  return cli_user_file("XDG_CACHE_HOME", ".cache", "threads");
 }
 
 static bool read_line(FILE *file, kept *k) {
@@ -108,10 +102,10 @@ static bool read_line(FILE *file, kept *k) {
 }
 
 static FILE *open_kept(void) {
-  char path[PATH_MAX];
-  if (!find_folder(path)) return NULL;
-  strcat(path, "/threads");
-  return fopen(path, "r");
+  char *path = kept_path();
+  FILE *file = path ? fopen(path, "r") : NULL;
+  free(path);
+  return file;
 }
 
 static bool find_kept(uint64_t key, unsigned size, kept *found) {
@@ -133,29 +127,19 @@ static bool add_line(cli_bytes *bytes, const kept *k) {
   return cli_bytes_add(bytes, line, (size_t)n);
 }
 
-static bool make_folder(const char *folder) {
-  char path[PATH_MAX];
-  snprintf(path, sizeof path, "%s", folder);
-  for (char *p = path + 1; (p = strchr(p, '/')); p++) {
-    *p = '\0';
-    (void)mkdir(path, 0700);
-    *p = '/';
-  }
-  return mkdir(path, 0700) == 0 || errno == EEXIST;
-}
-
 /* The newest result comes first; old ones fall off the end. */
 static void keep(const cli_common *common, const kept *k) {
-  char path[PATH_MAX];
+  char *path = kept_path();
   cli_bytes bytes = {0};
-  bool fine = find_folder(path) && make_folder(path) && add_line(&bytes, k);
+  bool fine = path && cli_make_folders(path) && add_line(&bytes, k);
   FILE *file = fine ? open_kept() : NULL;
   int lines = 0;
   for (kept old; file && fine && lines < MOST_LINES && read_line(file, &old); lines++)
     if (old.key != k->key || old.size != k->size) fine = add_line(&bytes, &old);
   if (file) fclose(file);
-  if (fine) fine = cli_save_file(strcat(path, "/threads"), bytes.data, bytes.used) == HR_OK;
+  if (fine) fine = cli_save_file(path, bytes.data, bytes.used) == HR_OK;
   cli_bytes_free(&bytes);
+  free(path);
   if (!fine && !common->quiet)
     cli_note("the numbers of threads can't be kept, the next start will measure them again");
 }
