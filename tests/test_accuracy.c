@@ -13,15 +13,6 @@
 
 TestSuite(perplexity, .timeout = 300);
 
-static void expect_error(const char *line, int status, const char *part) {
-  result r = shell(line);
-  cr_expect_eq(r.status, status, "%s: %d, %s", line, r.status, r.err);
-  cr_expect_eq(r.out_bytes, 0, "%s printed %s", line, r.out);
-  cr_expect_eq(lines_of(r.err), 1, "%s: more than a line: %s", line, r.err);
-  cr_expect(strncmp(r.err, "headrow: ", 9) == 0 && strstr(r.err, part), "%s: %s", line, r.err);
-  finish(&r);
-}
-
 /* The document that a line prints; the caller releases it. */
 static json_t *document(const char *line) {
   result r = shell(line);
@@ -53,14 +44,14 @@ static const char *data_folder(void) {
 #define STORY "Once upon a time there was a little girl. She saw a big dog. The dog was sad. "
 
 Test(perplexity, wrong_usage) {
-  expect_error("$H perplexity", 2, "none given, expected one of -f and --ids");
-  expect_error("$H perplexity -f a --ids 1", 2, "given twice");
-  expect_error("$H perplexity -f /nowhere", 3, "/nowhere");
-  expect_error("$H perplexity -f /dev/null", 2, "no token to score");
-  expect_error("$H perplexity --ids 7", 2, "no token to score");
-  expect_error("$H perplexity --ids 1,2,99999", 2, "99999");
-  expect_error("$H perplexity --ids 1,2,3 -c 8 --stride 9", 2, "at most the context of 8");
-  expect_error("printf '1 2\\n3 x\\n' >$D/ids; $H perplexity --ids @$D/ids", 2, "'x'");
+  expect_error("$H perplexity", 2, "none given, expected one of -f and --ids", NULL);
+  expect_error("$H perplexity -f a --ids 1", 2, "given twice", NULL);
+  expect_error("$H perplexity -f /nowhere", 3, "/nowhere", NULL);
+  expect_error("$H perplexity -f /dev/null", 2, "no token to score", NULL);
+  expect_error("$H perplexity --ids 7", 2, "no token to score", NULL);
+  expect_error("$H perplexity --ids 1,2,99999", 2, "99999", NULL);
+  expect_error("$H perplexity --ids 1,2,3 -c 8 --stride 9", 2, "at most the context of 8", NULL);
+  expect_error("printf '1 2\\n3 x\\n' >$D/ids; $H perplexity --ids @$D/ids", 2, "'x'", NULL);
 }
 
 /* ln of the vocabulary's size less what logits say: by `logits` itself. */
@@ -194,18 +185,18 @@ TestSuite(accuracy, .timeout = 600);
 #define TWO "printf '" STORY "<|endoftext|>" STORY STORY "' >$D/text; "
 
 Test(accuracy, wrong_usage) {
-  expect_error("$H accuracy", 2, "nothing to compare");
-  expect_error("$H accuracy --against f32", 2, "none given");
-  expect_error("$H accuracy --against f32 --across-isa -f x", 2, "two things at once");
-  expect_error("$H accuracy --across-isa --max-kl 1", 2, "without a reference");
-  expect_error("$H accuracy --against /nowhere.gguf --ids 1,2,3", 3, "/nowhere.gguf");
+  expect_error("$H accuracy", 2, "nothing to compare", NULL);
+  expect_error("$H accuracy --against f32", 2, "none given", NULL);
+  expect_error("$H accuracy --against f32 --across-isa -f x", 2, "two things at once", NULL);
+  expect_error("$H accuracy --across-isa --max-kl 1", 2, "without a reference", NULL);
+  expect_error("$H accuracy --against /nowhere.gguf --ids 1,2,3", 3, "/nowhere.gguf", NULL);
   expect_error("$H accuracy --against $ROOT/models/gpt2.gguf --ids 1,2,3 -q", 2,
-               "its context of 256 is smaller");
-  expect_error("$H accuracy --check /dev/null", 3, "/dev/null");
+               "its context of 256 is smaller", NULL);
+  expect_error("$H accuracy --check /dev/null", 3, "/dev/null", NULL);
   expect_error("echo '{\"arithmetic\": 999, \"parts\": []}' >$D/a; $H accuracy --check $D/a", 3,
-               "not to be compared");
+               "not to be compared", NULL);
   expect_error("$H accuracy --check $ROOT/models/digests/builtin.json --cache f32", 2,
-               "was written with");
+               "was written with", NULL);
 }
 
 Test(accuracy, of_a_model_against_itself_is_exactly_nothing) {
@@ -290,11 +281,11 @@ Test(accuracy, a_digest_sees_a_difference) {
                "$H accuracy -f $D/text --digests $D/a -q; "
                "sed 's/\"logits\": \"./\"logits\": \"x/' $D/a >$D/b; "
                "$H accuracy -f $D/text --check $D/b -q",
-               1, "other bits");
+               1, "other bits", NULL);
   expect_error(TWO
                "$H accuracy -f $D/text --digests $D/a -q; printf ' One more.' >>$D/text; "
                "$H accuracy -f $D/text --check $D/a -q",
-               2, "other tokens");
+               2, "other tokens", NULL);
 }
 
 /* --- quantize -------------------------------------------------------------------- */
@@ -302,13 +293,14 @@ Test(accuracy, a_digest_sees_a_difference) {
 TestSuite(quantize, .timeout = 600);
 
 Test(quantize, wrong_usage) {
-  expect_error("$H quantize", 2, "expected IN and OUT");
-  expect_error("$H quantize builtin /nowhere/out.gguf", 3, "/nowhere/out.gguf");
-  expect_error("$H quantize /nowhere.gguf $D/out.gguf", 3, "/nowhere.gguf");
-  expect_error("$H quantize builtin $D/out.gguf --keep a", 2, "expected TENSOR=TYPE");
-  expect_error("$H quantize builtin $D/out.gguf --keep 'none*=f16'", 2, "no tensor is called");
-  expect_error("$H quantize builtin $D/out.gguf --max-kl 1", 2, "no text to measure on");
-  expect_error("$H quantize builtin $D/out.gguf -f x", 2, "expected --max-kl");
+  expect_error("$H quantize", 2, "expected IN and OUT", NULL);
+  expect_error("$H quantize builtin /nowhere/out.gguf", 3, "/nowhere/out.gguf", NULL);
+  expect_error("$H quantize /nowhere.gguf $D/out.gguf", 3, "/nowhere.gguf", NULL);
+  expect_error("$H quantize builtin $D/out.gguf --keep a", 2, "expected TENSOR=TYPE", NULL);
+  expect_error("$H quantize builtin $D/out.gguf --keep 'none*=f16'", 2, "no tensor is called",
+               NULL);
+  expect_error("$H quantize builtin $D/out.gguf --max-kl 1", 2, "no text to measure on", NULL);
+  expect_error("$H quantize builtin $D/out.gguf -f x", 2, "expected --max-kl", NULL);
 }
 
 /* F32 out of the int8 file holds the same values: the same bits in fp32 arithmetic; and
@@ -371,12 +363,12 @@ Test(quantize, the_mix_that_meets_a_limit) {
   expect_error(TWO
                "$H quantize builtin $D/f32.gguf --type f32 -q >$D/table; "
                "$H quantize $D/f32.gguf $D/out.gguf --max-kl 1e-12 -f $D/text -q",
-               1, "with F16 everywhere");
+               1, "with F16 everywhere", NULL);
 }
 
 /* A device stays one; nothing is left of a file that could not be written whole. */
 Test(quantize, leaves_no_half_file) {
-  expect_error("$H quantize builtin /dev/full -q", 3, "/dev/full");
+  expect_error("$H quantize builtin /dev/full -q", 3, "/dev/full", NULL);
   result r =
       shell("trap '' XFSZ; ulimit -f 64; $H quantize builtin $D/out.gguf -q; echo $?; ls $D");
   cr_expect_str_eq(r.out, "3\n");
@@ -402,7 +394,7 @@ static void expect_refused(float value, const char *type, const char *part) {
   free(file);
   snprintf(line, sizeof line, "$H quantize %s $D/out.gguf --type %s -q; s=$?; ls $D; exit $s", path,
            type);
-  expect_error(line, 5, part);
+  expect_error(line, 5, part, NULL);
   remove(path);
 }
 

@@ -18,18 +18,6 @@
 
 TestSuite(cli, .timeout = 300);
 
-/* The line ends with that status, prints nothing and one line of error holding each word. */
-static void expect_error(const char *line, int status, const char *word, const char *other) {
-  result r = shell(line);
-  cr_expect_eq(r.status, status, "%s: %s", line, r.err);
-  cr_expect_eq(r.out_bytes, 0, "%s printed %s", line, r.out);
-  cr_expect_eq(lines_of(r.err), 1, "%s: more than a line: %s", line, r.err);
-  cr_expect(strncmp(r.err, "headrow: ", 9) == 0, "%s: %s", line, r.err);
-  cr_expect(strstr(r.err, word) && strstr(r.err, other), "%s: %s", line, r.err);
-  if (status == 2) cr_expect(strstr(r.err, "expected") != NULL, "%s: %s", line, r.err);
-  finish(&r);
-}
-
 static void expect_output(const char *line, const char *out) {
   result r = shell(line);
   cr_expect_eq(r.status, 0, "%s: %s", line, r.err);

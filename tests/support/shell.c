@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/support/shell.h"
 
+#include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,4 +63,15 @@ size_t lines_of(const char *text) {
   size_t n = 0;
   for (; *text; text++) n += *text == '\n';
   return n;
+}
+
+void expect_error(const char *line, int status, const char *word, const char *other) {
+  result r = shell(line);
+  cr_expect_eq(r.status, status, "%s: %d, %s", line, r.status, r.err);
+  cr_expect_eq(r.out_bytes, 0, "%s printed %s", line, r.out);
+  cr_expect_eq(lines_of(r.err), 1, "%s: more than a line: %s", line, r.err);
+  cr_expect(strncmp(r.err, "headrow: ", 9) == 0, "%s: %s", line, r.err);
+  cr_expect(strstr(r.err, word) && (!other || strstr(r.err, other)), "%s: %s", line, r.err);
+  if (status == 2) cr_expect(strstr(r.err, "expected") != NULL, "%s: %s", line, r.err);
+  finish(&r);
 }

@@ -22,4 +22,8 @@ int exit_of(int wait_status);
 
 size_t lines_of(const char *text);
 
+/* The line ends with that status, prints nothing, and one line of error that holds each word
+ * (other may be NULL); of usage it says what was expected. */
+void expect_error(const char *line, int status, const char *word, const char *other);
+
 #endif
