@@ -13,6 +13,7 @@
 #include <xmmintrin.h>
 #endif
 
+#include "kernels/select.h"
 #include "tests/support/gguf_writer.h"
 
 #define MODELS HEADROW_SOURCE_ROOT "/models/"
@@ -32,12 +33,12 @@ typedef struct change {
 
 static uint16_t to_type(uint32_t type, float x) {
   uint16_t bits;
-  if (type == GGUF_TENSOR_F16) {
-    _Float16 half = (_Float16)x;
-    memcpy(&bits, &half, sizeof bits);
-  } else {
+  hr_kernels kernels;
+  cr_assert(hr_kernels_select(&kernels, 0, "portable"));
+  if (type == GGUF_TENSOR_F16)
+    kernels.narrow_f16(&x, &bits, 1);
+  else
     memcpy(&bits, (const char *)&x + 2, sizeof bits);
-  }
   return bits;
 }
 
