@@ -3,7 +3,7 @@
  * bit); the sums start from the row's offsets, which take that back. */
 #define KERNEL(slot) hr_##slot##__avxvnni
 #define PANELS 1
-#define ROWS 3
+#define ROWS 6
 #define ONE_AHEAD 0
 
 #include "kernels/avx2/lanes.h"

@@ -7,7 +7,6 @@
  *   q8_dot(s, w, x)   s + the products of each lane's four
  *   q8_first(offset, w, x)   the same for the first group of a block
  */
-#include <string.h>
 
 #include "kernels/avx2/product.h"
 
@@ -49,40 +48,48 @@ HR_INLINE void q8_block(size_t panels, size_t rows, const char *panel, size_t pa
   }
 }
 
-/* Blocks of a chunk: their weights stay in the first cache while all rows of a
- * row block pass by; the sums wait in memory meanwhile, ROW_BLOCK rows at a
- * time and not more than ACTIVATION_BYTES of activations, which stay in the
- * second cache. */
-enum { CHUNK = 20, ROW_BLOCK = 128, ACTIVATION_BYTES = 512 << 10 };
+/* A chunk of some panels stays in the second cache while all rows of a row block
+ * pass by: not more than ROW_BLOCK rows and ACTIVATION_BYTES of activations, which
+ * stay there too. Reading ahead is left to the CPU: fetching the next chunk meanwhile
+ * costs more than it brings. */
+enum { CHUNK = 64, ROW_BLOCK = 128, ACTIVATION_BYTES = 512 << 10 };
 
-/* A chunk of some panels, and the lines of the next chunk to fetch meanwhile. */
 typedef struct q8_chunk {
   const char *panel;
   size_t panel_bytes, begin, end; /* blocks */
-  const char *ahead;
-  size_t ahead_lines; /* of each panel, at each block of each tile */
+  size_t first;                   /* output of the first panel */
+  float *sums;                    /* of each row, panel and output, from chunk to chunk */
 } q8_chunk;
 
-HR_INLINE void q8_fetch(q8_chunk *c, size_t panels) {
-  for (size_t i = 0; i < c->ahead_lines; i++, c->ahead += 64)
-    HR_UNROLL for (size_t p = 0; p < panels; p++)
-      _mm_prefetch(c->ahead + p * c->panel_bytes, _MM_HINT_T1);
+HR_INLINE void q8_start(const q8_chunk *c, size_t panels, size_t rows, const float *sums,
+                        lanes sum[ROWS][4]) {
+  HR_UNROLL for (size_t r = 0; r < rows; r++)
+    HR_UNROLL for (size_t i = 0; i < panels; i++)
+      sum[r][i] = c->begin ? lanes_load(sums + (r * panels + i) * 16) : lanes_set(0.0f);
 }
 
-/* Adds a chunk to the sums of some rows, sum[row][panel][16]. */
-HR_INLINE void q8_tile(const hr_product *p, q8_chunk *c, size_t panels, size_t rows, size_t row,
-                       float *sums) {
+/* After the last chunk the sums are outputs; until then they wait in memory. */
+HR_INLINE void q8_end(const hr_product *p, const q8_chunk *c, size_t panels, size_t rows,
+                      size_t row, float *sums, lanes sum[ROWS][4]) {
+  bool last = c->end == hr_q8_blocks(p->k);
+  HR_UNROLL for (size_t r = 0; r < rows; r++)
+    HR_UNROLL for (size_t i = 0; i < panels; i++)
+      if (last)
+        product_finish(p, c->first + i * 16, row + r, sum[r][i]);
+      else
+        lanes_store(sums + (r * panels + i) * 16, sum[r][i]);
+}
+
+/* Some rows against a chunk. */
+HR_INLINE void q8_tile(const hr_product *p, const q8_chunk *c, size_t panels, size_t rows,
+                       size_t row, float *sums) {
   const char *x[ROWS];
   size_t blocks = hr_q8_blocks(p->k);
   lanes sum[ROWS][4];
-  HR_UNROLL for (size_t r = 0; r < rows; r++) {
-    x[r] = product_row(p, row + r);
-    HR_UNROLL for (size_t i = 0; i < panels; i++)
-      sum[r][i] = lanes_load(sums + (r * panels + i) * 16);
-  }
+  HR_UNROLL for (size_t r = 0; r < rows; r++) x[r] = product_row(p, row + r);
+  q8_start(c, panels, rows, sums, sum);
   for (size_t b = c->begin; b < c->end; b++) {
     ints s[ROWS][4];
-    q8_fetch(c, panels);
     q8_block(panels, rows, c->panel, c->panel_bytes, x, p->k, b, s);
     lanes ws[4];
     HR_UNROLL for (size_t i = 0; i < panels; i++)
@@ -93,14 +100,13 @@ HR_INLINE void q8_tile(const hr_product *p, q8_chunk *c, size_t panels, size_t r
         sum[r][i] = q8_scale(s[r][i], ws[i], xs, sum[r][i]);
     }
   }
-  HR_UNROLL for (size_t r = 0; r < rows; r++)
-    HR_UNROLL for (size_t i = 0; i < panels; i++)
-      lanes_store(sums + (r * panels + i) * 16, sum[r][i]);
+  q8_end(p, c, panels, rows, row, sums, sum);
 }
 
 /* All rows of a row block against one chunk. */
-HR_INLINE void q8_rows(const hr_product *p, q8_chunk *c, size_t panels, size_t row, size_t count,
-                       float *sums) {
+HR_INLINE void q8_rows(const hr_product *p, const q8_chunk *c, size_t panels, size_t row,
+                       size_t count) {
+  float *sums = c->sums;
   for (size_t end = row + count, rows; row < end; row += rows, sums += rows * panels * 16) {
     rows = tile_rows(end - row, ROWS);
     switch (rows) {
@@ -118,31 +124,19 @@ HR_INLINE void q8_rows(const hr_product *p, q8_chunk *c, size_t panels, size_t r
   }
 }
 
-/* Where the chunk after this one begins: in the same panels or in the next. */
-HR_INLINE const char *q8_next_chunk(const hr_product *p, const q8_chunk *c, size_t panels) {
-  if (c->end < hr_q8_blocks(p->k)) return c->panel + hr_q8_scales_at(c->end);
-  const char *next = c->panel + panels * c->panel_bytes;
-  size_t all = (p->n + HR_PANEL_ROWS - 1) / HR_PANEL_ROWS;
-  return next < (const char *)p->panels + all * c->panel_bytes ? next : c->panel;
-}
-
 /* `panels` panels from output first on, for the rows of a row block. */
 HR_INLINE void q8_panels(const hr_product *p, size_t panels, size_t first, size_t row,
                          size_t count) {
   _Alignas(64) float sums[ROW_BLOCK * PANELS * 16];
-  size_t blocks = hr_q8_blocks(p->k), tiles = (count + ROWS - 1) / ROWS;
+  size_t blocks = hr_q8_blocks(p->k);
   q8_chunk c = {.panel = product_panel(p, HR_PANEL_Q8, first),
                 .panel_bytes = hr_panel_bytes(HR_PANEL_Q8, p->k),
-                .ahead_lines = 8 / tiles + 1};
-  memset(sums, 0, count * panels * 16 * sizeof *sums);
+                .first = first,
+                .sums = sums};
   for (; c.begin < blocks; c.begin = c.end) {
     c.end = c.begin + tile_rows(blocks - c.begin, CHUNK);
-    c.ahead = q8_next_chunk(p, &c, panels);
-    q8_rows(p, &c, panels, row, count, sums);
+    q8_rows(p, &c, panels, row, count);
   }
-  for (size_t r = 0; r < count; r++)
-    HR_UNROLL for (size_t i = 0; i < panels; i++)
-      product_finish(p, first + i * 16, row + r, lanes_load(sums + (r * panels + i) * 16));
 }
 
 HR_INLINE size_t q8_row_block(const hr_product *p) {
