@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 tier=${1:-full} names=
 case $tier in
   quick)
-    names="house elementary select operators position quant source load faults text template
+    names="house elementary select operators position quant source load faults batch text template
       stops sensors compare fuzz_gguf fuzz_safetensors fuzz_packed fuzz_options fuzz_tokenizer
       fuzz_template"
     HEADROW_EMULATED=no ;;

@@ -393,6 +393,9 @@ static bool live(const char *path, hr_status *status, uint64_t *digest) {
     if (fine) fine = (decoder = hr_decoder_create(model, &err)) != NULL;
     if (fine) fine = hr_decoder_push(decoder, own[0], &text, &length, &err) == HR_OK;
   }
+  const hr_batch_piece piece = {0, ids, 3};
+  if (fine) fine = hr_session_eval_batch(session, &piece, 1, HR_LOGITS_LAST, &err) == HR_OK;
+  if (fine) fine = hr_session_rewind(session, 0, &err) == HR_OK;
   if (fine) fine = hr_session_eval(session, ids, 7, HR_LOGITS_ALL, &err) == HR_OK;
   if (fine) fine = hr_sampler_pick(sampler, hr_session_logits(session, 6), &err) >= 0;
   if (fine)

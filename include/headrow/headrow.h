@@ -4,7 +4,7 @@
  *
  * A model is opened once, is immutable from then on and may be shared by any
  * number of sessions and threads. A session is one sequence of tokens with its
- * KV cache; it is used by one thread at a time.
+ * KV cache, or several that share passes; it is used by one thread at a time.
  *
  *     hr_error err;
  *     hr_model *model = hr_model_open("model.gguf", NULL, &err);
@@ -285,6 +285,7 @@ typedef struct hr_session_options {
   const char *cores;        /* "all", "performance" or a list such as "0-3,8"; NULL: automatic */
   hr_progress_fn *progress; /* called between chunks of a prompt; may be NULL */
   void *progress_data;
+  size_t sequences;         /* side by side, each with a context of its own; 0: one */
 } hr_session_options;
 
 HR_API void hr_session_options_fill(hr_session_options *options, size_t size);
@@ -334,6 +335,23 @@ HR_API hr_status hr_session_eval(hr_session *session, const int32_t *ids, size_t
  * valid until the next one; NULL when there is no such row. */
 HR_API const float *hr_session_logits(const hr_session *session, size_t row);
 
+/* Tokens that one of a session's sequences goes on with. */
+typedef struct hr_batch_piece {
+  size_t sequence;    /* below the number in the session's options */
+  const int32_t *ids; /* [count] */
+  size_t count;       /* at least 1 */
+} hr_batch_piece;
+
+/* hr_session_eval for several sequences at once: every piece goes behind what its
+ * sequence holds, and all share passes, so that the weights are read once for all of
+ * them. A sequence may have one piece or none in a call; prompts and single tokens mix.
+ * Each gets the bits of logits that it gets alone. HR_LOGITS_LAST: row i is that of
+ * piece i; HR_LOGITS_ALL: the pieces' rows, one behind the other. Fails as
+ * hr_session_eval does, for all sequences. Models that see both ways take texts by
+ * hr_session_encode. hr_session_eval itself is about sequence 0. */
+HR_API hr_status hr_session_eval_batch(hr_session *session, const hr_batch_piece *pieces,
+                                       size_t count, hr_logits_rows rows, hr_error *err);
+
 /* A text to encode. types are the kinds of segment of the tokens, NULL for all 0:
  * BERT's are 0 for the first and 1 for the second of two texts. */
 typedef struct hr_tokens {
@@ -366,6 +384,7 @@ HR_API hr_status hr_session_embedding(const hr_session *session, size_t text, hr
 
 /* Tokens evaluated so far, and how many fit. */
 HR_API size_t hr_session_position(const hr_session *session);
+HR_API size_t hr_session_position_of(const hr_session *session, size_t sequence);
 HR_API size_t hr_session_context(const hr_session *session);
 /* Threads in use, for one row and for many. */
 HR_API unsigned hr_session_threads(const hr_session *session);
@@ -377,6 +396,8 @@ HR_API const char *hr_session_warning(const hr_session *session);
 
 /* Goes back to an earlier position: the first `position` tokens stay. */
 HR_API hr_status hr_session_rewind(hr_session *session, size_t position, hr_error *err);
+HR_API hr_status hr_session_rewind_sequence(hr_session *session, size_t sequence, size_t position,
+                                            hr_error *err);
 
 /* --- Choosing the next token ---------------------------------------------- */
 

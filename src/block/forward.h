@@ -56,7 +56,10 @@ typedef struct hr_request {
                            from start, at slot 0 */
   size_t text_count;
   size_t logits_from;   /* first row whose logits are wanted; rows: none */
-  float *logits;        /* [rows - logits_from][vocab] */
+  const size_t *logits_rows; /* [logits_count] ascending, those that are wanted in place of all from
+                                logits_from on; NULL: not used */
+  size_t logits_count;
+  float *logits;        /* [rows that are wanted][vocab] */
   const int32_t *types; /* [rows] kinds of segment, each below the model's types; NULL: all 0 */
   float *hidden;        /* [rows][width] what leaves the last layer and its norm; NULL: not
                            wanted */

@@ -78,17 +78,34 @@ static void bend_logits(const hr_pass *pass, float *logits, size_t n) {
   pass->kernels->scale(logits, d->logit_cap, n);
 }
 
+/* The rows whose logits are wanted, one behind the other. They lie so already, but
+ * for the last ones of several texts with more rows than one. */
+static const float *wanted_rows(hr_pass *pass, unsigned thread, size_t *count) {
+  const hr_request *request = pass->request;
+  const size_t *row = request->logits_rows;
+  hr_workspace *ws = pass->ws;
+  *count = row ? request->logits_count : request->rows - request->logits_from;
+  if (!row || *count == 0) return ws->x + request->logits_from * ws->x_stride;
+  if (row[*count - 1] - row[0] + 1 == *count) return ws->x + row[0] * ws->x_stride;
+  if (thread == 0)
+    for (size_t i = 0; i < *count; i++)
+      memcpy(ws->sub + i * ws->x_stride, ws->x + row[i] * ws->x_stride,
+             pass->model->description.width * sizeof *ws->x);
+  hr_end_step(pass, thread, HR_PART_HEAD);
+  return ws->sub;
+}
+
 void hr_head(hr_pass *pass, unsigned thread, unsigned threads) {
   const hr_transformer *model = pass->model;
   const hr_description *d = &model->description;
   const hr_request *request = pass->request;
   hr_workspace *ws = pass->ws;
-  size_t rows = request->rows - request->logits_from;
+  size_t rows;
+  const float *x = wanted_rows(pass, thread, &rows);
   if (rows == 0) return;
 
   const hr_matrix *matrices[] = {&model->head};
-  hr_input input = hr_prepare(pass, thread, threads, &model->final_norm,
-                              ws->x + request->logits_from * ws->x_stride, ws->x_stride, rows,
+  hr_input input = hr_prepare(pass, thread, threads, &model->final_norm, x, ws->x_stride, rows,
                               d->width, matrices, 1);
   const hr_projection to = {&model->head, request->logits, d->vocab};
   hr_project(pass, thread, threads, &input, &to, 1, false);

@@ -40,7 +40,7 @@ void hr_session_forget_encoded(hr_session *s) {
 }
 
 static hr_status check_text(const hr_session *s, const hr_tokens *text, hr_error *err) {
-  hr_status status = hr_session_check_ids(s, text->ids, text->count, err);
+  hr_status status = hr_session_check_ids(s, 0, text->ids, text->count, err);
   if (status != HR_OK) return status;
   uint32_t most = description_of(s)->types;
   for (size_t i = 0; text->types && i < text->count; i++) {
@@ -86,12 +86,6 @@ static struct hr_encoded *make_room(const hr_session *s, const hr_tokens *texts,
   return NULL;
 }
 
-static hr_status run(hr_session *s, const hr_request *request, hr_error *err) {
-  unsigned threads =
-      request->rows == 1 ? hr_team_threads(s->team) : hr_team_threads_batch(s->team);
-  return hr_forward(s->workspace, s->team, threads, &s->cache, request, err);
-}
-
 static hr_status tell_progress(const hr_session *s, size_t done, size_t rows, hr_error *err) {
   if (done == rows || !s->progress || s->progress(s->progress_data, (double)done / (double)rows))
     return HR_OK;
@@ -111,7 +105,7 @@ static hr_status run_in_chunks(hr_session *s, const hr_tokens *text, size_t inde
                                 .logits_from = n,
                                 .types = text->types ? text->types + done : NULL,
                                 .hidden = e->hidden + (e->first_row[index] + done) * width};
-    hr_status status = run(s, &request, err);
+    hr_status status = hr_session_forward(s, &request, err);
     if (status != HR_OK) return status;
     done += n;
     status = tell_progress(s, e->first_row[index] + done, e->first_row[e->texts], err);
@@ -157,7 +151,7 @@ static hr_status run_texts(hr_session *s, const hr_tokens *texts, hr_error *err)
       request.logits_from = request.rows;
       if (e->pooled) request.pooled = e->pooled + i * d->width;
       if (e->scores) request.scores = e->scores + i * d->classes;
-      status = run(s, &request, err);
+      status = hr_session_forward(s, &request, err);
       i += n;
     }
     if (status == HR_OK) status = tell_progress(s, e->first_row[i], e->first_row[e->texts], err);
@@ -193,13 +187,14 @@ static hr_status encode(hr_session *s, const hr_tokens *texts, size_t count, hr_
 
 hr_status hr_session_encode(hr_session *s, const hr_tokens *texts, size_t count, hr_error *err) {
   HR_FPENV_OWN;
-  s->logits_rows = s->position = 0;
+  s->logits_rows = 0;
+  memset(s->position, 0, s->sequences * sizeof *s->position);
   hr_session_forget_encoded(s);
   hr_status status = encode(s, texts, count, err);
   if (status != HR_OK)
     hr_session_forget_encoded(s);
   else if (count == 1)
-    s->position = texts[0].count;
+    s->position[0] = texts[0].count;
   return status;
 }
 

@@ -36,24 +36,36 @@ struct hr_session {
   hr_workspace *workspace;
   hr_kv_cache cache;
   size_t context, chunk;
-  size_t position;
+  size_t sequences;
+  size_t *position;         /* [sequences] */
   float *logits;            /* of the last call */
   size_t logits_rows, logits_capacity;
   struct hr_encoded *encoded; /* of the last call of hr_session_encode, or NULL */
+  struct hr_batch *batch;     /* of hr_session_eval_batch, once it was called */
   hr_progress_fn *progress;
   void *progress_data;
 };
 
 /* Forgets what hr_session_encode made. */
 void hr_session_forget_encoded(hr_session *session);
+/* NULL is allowed. */
+void hr_batch_free(struct hr_batch *batch);
 
-/* Whether the tokens are in the vocabulary and fit behind the session's position. */
-hr_status hr_session_check_ids(const hr_session *session, const int32_t *ids, size_t count,
-                               hr_error *err);
+/* Whether the tokens are in the vocabulary and fit behind a position. */
+hr_status hr_session_check_ids(const hr_session *session, size_t position, const int32_t *ids,
+                               size_t count, hr_error *err);
+/* Whether the session's model gives the logits that are asked for. */
+hr_status hr_session_check_rows(const hr_session *session, hr_logits_rows rows, hr_error *err);
+/* Room for rows of logits in session->logits. */
+hr_status hr_session_make_room(hr_session *session, size_t rows, hr_error *err);
+/* Whether a row of logits is finite; the message names the token's position. */
+hr_status hr_session_check_logits(const hr_session *session, size_t row, size_t position,
+                                  hr_error *err);
+/* One pass, by the threads that are for so many rows. */
+hr_status hr_session_forward(hr_session *session, const hr_request *request, hr_error *err);
 
 /* What a session takes when its options leave it open. */
 size_t hr_default_context(const hr_description *d);
-size_t hr_default_chunk(const hr_description *d, size_t context);
 
 /* Whether none of n floats is NaN or infinite. By their bits: compilers make
  * vectors of that, which a token's time notices with large vocabularies. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * One sequence: its cache, its threads, its position. */
+ * A session: its cache, its threads, the position of its sequence. */
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include "engine/options.h"
 #include "sched/fpenv.h"
 
-enum { DEFAULT_CONTEXT = 4096, DEFAULT_CHUNK = 512 };
+enum { DEFAULT_CONTEXT = 4096, DEFAULT_CHUNK = 512, MOST_POSITIONS = 1 << 28 };
 
 static const hr_session_options default_options = {.size = sizeof default_options};
 
@@ -36,9 +36,15 @@ static hr_status check_options(const hr_model *model, const hr_session_options *
         err, HR_ERROR_USAGE,
         "%s: a context of %zu was asked for, expected at most %zu, the model's learned positions",
         model->path, o->context, most);
-  if (o->context > (size_t)1 << 28)
+  if (o->context > MOST_POSITIONS)
     return hr_fail(err, HR_ERROR_USAGE, "a context of %zu was asked for, expected at most %zu",
-                   o->context, (size_t)1 << 28);
+                   o->context, (size_t)MOST_POSITIONS);
+  size_t context = o->context ? o->context : hr_default_context(&t->description);
+  size_t most_sequences = MOST_POSITIONS / hr_round_up(context ? context : 1, HR_PANEL_ROWS);
+  if (o->sequences > most_sequences)
+    return hr_fail(err, HR_ERROR_USAGE,
+                   "%zu sequences of %zu positions were asked for, expected at most %zu of them",
+                   o->sequences, context, most_sequences);
   return HR_OK;
 }
 
@@ -46,23 +52,29 @@ size_t hr_default_context(const hr_description *d) {
   return d->context < DEFAULT_CONTEXT ? d->context : DEFAULT_CONTEXT;
 }
 
-/* With the full mask every row sees all others: a text is one piece. */
-size_t hr_default_chunk(const hr_description *d, size_t context) {
-  return context < DEFAULT_CHUNK || d->mask == HR_MASK_FULL ? context : DEFAULT_CHUNK;
-}
-
 /* What options come to for a model. */
 typedef struct sizes {
-  size_t context, chunk;
+  size_t context, sequences, chunk;
+  size_t positions; /* of the cache: every sequence begins at a panel of keys */
   bool half;
 } sizes;
 
+/* With the full mask every row sees all others: a text is one piece. */
+static size_t chunk_of(const hr_description *d, const hr_session_options *o, const sizes *z) {
+  bool full = d->mask == HR_MASK_FULL;
+  size_t chunk = o->chunk && !full ? o->chunk : DEFAULT_CHUNK;
+  size_t rows = z->context * z->sequences; /* there can be */
+  if (full && chunk < z->context) return z->context;
+  return chunk < rows ? chunk : rows;
+}
+
 static sizes sizes_of(const hr_model *model, const hr_session_options *o) {
   const hr_description *d = &model->loaded.transformer.description;
-  sizes z = {.context = o->context ? o->context : hr_default_context(d)};
-  z.chunk = hr_default_chunk(d, z.context);
-  if (o->chunk && d->mask == HR_MASK_CAUSAL)
-    z.chunk = o->chunk < z.context ? o->chunk : z.context;
+  sizes z = {.context = o->context ? o->context : hr_default_context(d),
+             .sequences = o->sequences ? o->sequences : 1};
+  z.positions = z.sequences == 1 ? z.context
+                                 : z.sequences * hr_round_up(z.context, HR_PANEL_ROWS);
+  z.chunk = chunk_of(d, o, &z);
   z.half = o->cache == HR_CACHE_AUTO ? !model->loaded.all_f32 : o->cache == HR_CACHE_F16;
   return z;
 }
@@ -73,6 +85,9 @@ static hr_status set_up(hr_session *s, const hr_session_options *o, hr_error *er
   const sizes z = sizes_of(model, o);
   s->context = z.context;
   s->chunk = z.chunk;
+  s->sequences = z.sequences;
+  s->position = hr_calloc(z.sequences, sizeof *s->position);
+  if (!s->position) return hr_fail_memory(err, "session", z.sequences * sizeof *s->position);
   s->progress = o->progress;
   s->progress_data = o->progress_data;
 
@@ -84,7 +99,7 @@ static hr_status set_up(hr_session *s, const hr_session_options *o, hr_error *er
   s->workspace = hr_workspace_create(&model->loaded.transformer, &model->kernels, s->chunk,
                                      s->context, one > many ? one : many, err);
   if (!s->workspace) return err->status;
-  return hr_kv_cache_init(&s->cache, d, s->context, z.half, err);
+  return hr_kv_cache_init(&s->cache, d, z.positions, z.half, err);
 }
 
 static unsigned threads_of(const hr_session_options *o) {
@@ -106,7 +121,7 @@ hr_status hr_model_memory(const hr_model *model, const hr_session_options *given
       .size = sizeof all,
       .weights = model->loaded.mapped ? 0 : bytes,
       .mapped = model->loaded.mapped ? bytes : 0,
-      .cache = hr_kv_cache_bytes(d, z.context, z.half),
+      .cache = hr_kv_cache_bytes(d, z.positions, z.half),
       .work = hr_workspace_bytes(d, z.chunk, z.context, threads_of(&options)),
       .context = z.context,
   };
@@ -151,20 +166,22 @@ void hr_session_free(hr_session *s) {
   hr_workspace_free(s->workspace);
   hr_kv_cache_finish(&s->cache);
   hr_free(s->logits);
+  hr_free(s->position);
+  hr_batch_free(s->batch);
   hr_session_forget_encoded(s);
   hr_free(s);
 }
 
-hr_status hr_session_check_ids(const hr_session *s, const int32_t *ids, size_t count,
-                               hr_error *err) {
+hr_status hr_session_check_ids(const hr_session *s, size_t position, const int32_t *ids,
+                               size_t count, hr_error *err) {
   size_t vocab = hr_model_vocab_size(s->model);
   if (count == 0)
     return hr_fail(err, HR_ERROR_USAGE, "no tokens to evaluate, expected at least one");
-  if (count > s->context - s->position)
+  if (count > s->context - position)
     return hr_fail(
         err, HR_ERROR_CONTEXT,
         "%zu tokens at position %zu do not fit, expected at most %zu: the context holds %zu", count,
-        s->position, s->context - s->position, s->context);
+        position, s->context - position, s->context);
   for (size_t i = 0; i < count; i++)
     if (ids[i] < 0 || (size_t)ids[i] >= vocab)
       return hr_fail(err, HR_ERROR_USAGE, "token id %d is not in the vocabulary, expected 0 to %zu",
@@ -172,7 +189,7 @@ hr_status hr_session_check_ids(const hr_session *s, const int32_t *ids, size_t c
   return HR_OK;
 }
 
-static hr_status make_room(hr_session *s, size_t rows, hr_error *err) {
+hr_status hr_session_make_room(hr_session *s, size_t rows, hr_error *err) {
   if (rows <= s->logits_capacity) return HR_OK;
   size_t floats;
   float *logits = NULL;
@@ -185,18 +202,21 @@ static hr_status make_room(hr_session *s, size_t rows, hr_error *err) {
   return HR_OK;
 }
 
-static hr_status check_logits(const hr_session *s, size_t first_position, hr_error *err) {
-  size_t vocab = hr_model_vocab_size(s->model);
-  for (size_t r = 0; r < s->logits_rows; r++) {
-    const float *row = s->logits + r * vocab;
-    if (hr_all_finite(row, vocab)) continue;
-    size_t i = 0;
-    while (isfinite(row[i])) i++;
-    return hr_fail(err, HR_ERROR_NUMERIC,
-                   "the logit of token %zu after position %zu is %s, expected a finite number", i,
-                   first_position + r, isnan(row[i]) ? "NaN" : "infinite");
-  }
-  return HR_OK;
+hr_status hr_session_check_logits(const hr_session *s, size_t row, size_t position,
+                                  hr_error *err) {
+  size_t vocab = hr_model_vocab_size(s->model), i = 0;
+  const float *x = s->logits + row * vocab;
+  if (hr_all_finite(x, vocab)) return HR_OK;
+  while (isfinite(x[i])) i++;
+  return hr_fail(err, HR_ERROR_NUMERIC,
+                 "the logit of token %zu after position %zu is %s, expected a finite number", i,
+                 position, isnan(x[i]) ? "NaN" : "infinite");
+}
+
+hr_status hr_session_forward(hr_session *s, const hr_request *request, hr_error *err) {
+  unsigned threads =
+      request->rows == 1 ? hr_team_threads(s->team) : hr_team_threads_batch(s->team);
+  return hr_forward(s->workspace, s->team, threads, &s->cache, request, err);
 }
 
 static hr_status run_chunks(hr_session *s, const int32_t *ids, size_t count, hr_logits_rows rows,
@@ -205,7 +225,8 @@ static hr_status run_chunks(hr_session *s, const int32_t *ids, size_t count, hr_
   for (size_t done = 0; done < count;) {
     size_t n = count - done < s->chunk ? count - done : s->chunk;
     bool last = done + n == count;
-    hr_request request = {.ids = ids + done, .rows = n, .start = s->position, .logits_from = n};
+    hr_request request = {.ids = ids + done, .rows = n, .start = s->position[0],
+                          .logits_from = n};
     if (rows == HR_LOGITS_ALL) {
       request.logits_from = 0;
       request.logits = s->logits + done * vocab;
@@ -213,11 +234,10 @@ static hr_status run_chunks(hr_session *s, const int32_t *ids, size_t count, hr_
       request.logits_from = n - 1;
       request.logits = s->logits;
     }
-    unsigned threads = n == 1 ? hr_team_threads(s->team) : hr_team_threads_batch(s->team);
-    hr_status status = hr_forward(s->workspace, s->team, threads, &s->cache, &request, err);
+    hr_status status = hr_session_forward(s, &request, err);
     if (status != HR_OK) return status;
     done += n;
-    s->position += n;
+    s->position[0] += n;
     if (!last && s->progress && !s->progress(s->progress_data, (double)done / (double)count))
       return hr_fail(err, HR_ERROR_CANCELLED, "evaluation was cancelled after %zu of %zu tokens",
                      done, count);
@@ -225,12 +245,7 @@ static hr_status run_chunks(hr_session *s, const int32_t *ids, size_t count, hr_
   return HR_OK;
 }
 
-hr_status hr_session_eval(hr_session *s, const int32_t *ids, size_t count, hr_logits_rows rows,
-                          hr_error *err) {
-  HR_FPENV_OWN;
-  size_t before = s->position;
-  s->logits_rows = 0;
-  hr_session_forget_encoded(s);
+hr_status hr_session_check_rows(const hr_session *s, hr_logits_rows rows, hr_error *err) {
   if ((unsigned)rows > HR_LOGITS_ALL)
     return hr_fail(err, HR_ERROR_USAGE, "rows of logits is %d, expected 0 to %d", (int)rows,
                    HR_LOGITS_ALL);
@@ -238,9 +253,19 @@ hr_status hr_session_eval(hr_session *s, const int32_t *ids, size_t count, hr_lo
     return hr_fail(err, HR_ERROR_USAGE,
                    "%s: is an encoder without a language-model head, it gives hidden states only",
                    s->model->path);
-  hr_status status = hr_session_check_ids(s, ids, count, err);
+  return HR_OK;
+}
+
+hr_status hr_session_eval(hr_session *s, const int32_t *ids, size_t count, hr_logits_rows rows,
+                          hr_error *err) {
+  HR_FPENV_OWN;
+  size_t before = s->position[0];
+  s->logits_rows = 0;
+  hr_session_forget_encoded(s);
+  hr_status status = hr_session_check_rows(s, rows, err);
+  if (status == HR_OK) status = hr_session_check_ids(s, before, ids, count, err);
   size_t wanted = rows == HR_LOGITS_ALL ? count : rows == HR_LOGITS_LAST ? 1 : 0;
-  if (status == HR_OK) status = make_room(s, wanted, err);
+  if (status == HR_OK) status = hr_session_make_room(s, wanted, err);
   if (status != HR_OK) return status;
   if (s->model->loaded.transformer.description.mask == HR_MASK_FULL && before > 0)
     return hr_fail(
@@ -249,14 +274,12 @@ hr_status hr_session_eval(hr_session *s, const int32_t *ids, size_t count, hr_lo
         before);
   status = run_chunks(s, ids, count, rows, err);
   if (status == HR_ERROR_CANCELLED) return status;
-  if (status == HR_OK) {
+  for (size_t r = 0; status == HR_OK && r < wanted; r++)
+    status = hr_session_check_logits(s, r, before + count - wanted + r, err);
+  if (status == HR_OK)
     s->logits_rows = wanted;
-    status = check_logits(s, s->position - wanted, err);
-  }
-  if (status != HR_OK) {
-    s->position = before;
-    s->logits_rows = 0;
-  }
+  else
+    s->position[0] = before;
   return status;
 }
 
@@ -265,7 +288,10 @@ const float *hr_session_logits(const hr_session *s, size_t row) {
 }
 
 size_t hr_session_position(const hr_session *s) {
-  return s->position;
+  return s->position[0];
+}
+size_t hr_session_position_of(const hr_session *s, size_t sequence) {
+  return sequence < s->sequences ? s->position[sequence] : 0;
 }
 size_t hr_session_context(const hr_session *s) {
   return s->context;
@@ -283,10 +309,18 @@ const char *hr_session_warning(const hr_session *s) {
   return hr_team_warning(s->team);
 }
 
-hr_status hr_session_rewind(hr_session *s, size_t position, hr_error *err) {
-  if (position > s->position)
+hr_status hr_session_rewind_sequence(hr_session *s, size_t sequence, size_t position,
+                                     hr_error *err) {
+  if (sequence >= s->sequences)
+    return hr_fail(err, HR_ERROR_USAGE, "sequence %zu is not there, expected 0 to %zu", sequence,
+                   s->sequences - 1);
+  if (position > s->position[sequence])
     return hr_fail(err, HR_ERROR_USAGE, "can't go back to position %zu, expected at most %zu",
-                   position, s->position);
-  s->position = position;
+                   position, s->position[sequence]);
+  s->position[sequence] = position;
   return HR_OK;
+}
+
+hr_status hr_session_rewind(hr_session *s, size_t position, hr_error *err) {
+  return hr_session_rewind_sequence(s, 0, position, err);
 }
