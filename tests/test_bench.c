@@ -84,6 +84,8 @@ Test(bench, known_shapes) {
       {"dim=64,layers=2,heads=4,kv=2,ffn=96,vocab=300,ctx=128,tied=1:f16", 64, 2, 4, 2, 96, 300,
        128, true, HR_FORMAT_F16},
       {"dim=128,layers=1:q8_0", 128, 1, 2, 2, 352, 32000, 4096, false, HR_FORMAT_Q8_0},
+      {"llama-7b,layers=1,vocab=300,tied=1:q8_0", 4096, 1, 32, 32, 11008, 300, 4096, true,
+       HR_FORMAT_Q8_0},
   };
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     cli_shape s;
@@ -125,6 +127,11 @@ Test(bench, bad_shapes_are_refused_with_a_sentence) {
       {"dim=30,layers=2,heads=2:f16", "even width"},
       {"dim=64,layers=2,heads=4,kv=3:f16", "divisor"},
       {"dim=48,layers=2,heads=1,ffn=96:q8_0", "32"},
+      {"llama-7b,layers:f16", "layers"},
+      {"llama-7b,layers=1,layers=2:f16", "once"},
+      {"llama-7b,tinyllama-1.1b:f16", "KEY=NUMBER"},
+      {"llama-8b,layers=1:f16", "llama-8b"},
+      {"llama-7b,heads=3:f16", "even width"},
       {"dim=64,layers=2,ffn=100:q8_0", "32"},
       {"dim=65536,layers=1024,ffn=262144,vocab=4194304,heads=1024,kv=1024,ctx=1048576,tied=0:"
        "f32,and,more",
@@ -285,7 +292,8 @@ static void expect_result(const json_t *r, size_t samples) {
   cr_expect_eq(json_array_size(json_object_get(r, "seconds_samples")), samples);
   expect_statistics(seconds, samples);
   expect_statistics(json_object_get(r, "tokens_per_second"), samples);
-  double rate = number(r, "tokens") / number(seconds, "min");
+  double tokens = number(r, "tokens") * number(r, "batch");
+  double rate = tokens / number(seconds, "min");
   double most = number(json_object_get(r, "tokens_per_second"), "max");
   cr_expect(fabs(rate - most) < 1e-6 * rate);
   cr_expect_eq(json_is_null(json_object_get(r, "first_token_seconds")),
@@ -297,7 +305,7 @@ static void expect_result(const json_t *r, size_t samples) {
     double percent = number(limit, "percent");
     cr_expect_gt(percent, 0);
     cr_expect_eq(json_is_true(json_object_get(limit, "valid")), percent <= 100);
-    double share = 100 * number(r, "tokens") / number(seconds, "median");
+    double share = 100 * tokens / number(seconds, "median");
     share /= number(limit, "tokens_per_second");
     cr_expect(fabs(percent - share) < 1e-6 * percent);
   }
@@ -320,7 +328,7 @@ Test(bench, a_run_of_a_synthetic_model) {
   json_t *d = json_of("$H bench -q --synthetic " SMALL
                       ":q8_0 -p 8,16 -n 4 -d 0,8 -t 1,2 -r 3 --json -");
   cr_expect_str_eq(text(d, "schema"), "headrow-bench");
-  cr_expect_eq((int)number(d, "schema_version"), 2);
+  cr_expect_eq((int)number(d, "schema_version"), 3);
   expect_schema(d);
   cr_expect_eq((int)number(json_object_get(d, "settings"), "context"), 24);
   const json_t *results = json_object_get(d, "results"), *limits = json_object_get(d, "limits");
@@ -500,6 +508,92 @@ Test(bench, work_is_counted) {
   json_decref(d);
 }
 
+/* The weights are read once for all sequences, the caches are each one's own. */
+Test(bench, work_of_a_batch_is_counted) {
+  json_t *d = json_of("$H bench -q --synthetic dim=64,layers=1,heads=2,kv=1,ffn=96,vocab=320,"
+                      "tied=1:f32 -p 4 -n 2 -b 3 -t 1 -r 1 --cache f32 --json -");
+  double layer = 64 * (64 + 32 + 32 + 64 + 3 * 96), head = 320 * 64, key = 4 * 2 * 32;
+  const json_t *results = json_object_get(d, "results");
+  const json_t *prompt = json_array_get(results, 0), *generate = json_array_get(results, 1);
+  const json_t *amount = json_object_get(prompt, "amount");
+  double attention = 3 * (1 + 2 + 3 + 4) * 2 * 2 * 32;
+  cr_expect_eq(number(amount, "float_macs"), 3 * (4 * layer + head) + attention);
+  cr_expect_eq(number(amount, "bytes"), 4 * (layer + head) + 3 * 4 * key);
+  amount = json_object_get(generate, "amount");
+  cr_expect_eq(number(amount, "float_macs"), 2 * 3 * (layer + head) + 3 * (1 + 2) * 2 * 2 * 32);
+  cr_expect_eq(number(amount, "bytes"), 2 * 4 * (layer + head) + 3 * (1 + 2) * key);
+  expect_result(prompt, 1);
+  expect_result(generate, 1);
+  json_decref(d);
+}
+
+/* The command itself refuses a rate when the first sequence's logits are not those that it
+ * has alone; an encoder takes texts. */
+Test(bench, batches) {
+  static const double batch[] = {1, 2, 5};
+  json_t *d = json_of("$H bench -q --synthetic " SMALL
+                      ":q8_0 -p 5,40 -n 6 -d 0,20 -b 1,2,5 -t 1,3 -r 2 --json -");
+  const json_t *results = json_object_get(d, "results");
+  size_t i;
+  json_t *r;
+  expect_schema(d);
+  cr_assert_eq(json_array_size(results), 2 * 2 * 3 * 3);
+  json_array_foreach(results, i, r) {
+    expect_result(r, 2);
+    cr_expect_eq(number(r, "batch"), batch[i % 3]);
+    cr_expect_str_eq(text(r, "digest"), text(json_array_get(results, i % 18), "digest"));
+    cr_expect(i % 3 == 0 || strcmp(text(r, "digest"),
+                                   text(json_array_get(results, i - 1), "digest")) != 0);
+  }
+  json_decref(d);
+  d = json_of("$H bench -q --synthetic minilm-l6,layers=1,vocab=300:q8_0 -p 5,512 -b 1,3 -t 2 -r 1 "
+              "--json -");
+  expect_schema(d);
+  cr_expect_eq(json_array_size(json_object_get(d, "results")), 2 * 2);
+  json_decref(d);
+  result o = shell("$H bench -q -p 0 -n 2 -b 1,4 -r 1");
+  cr_expect(strstr(o.out, "generate 2, batch 4") && strstr(o.out, "batch: generate 2, ") &&
+                strstr(o.out, " 1: 1.00 x, 4: "),
+            "%s", o.out);
+  finish(&o);
+}
+
+Test(bench, a_block_act_by_act) {
+  static const char *const acts[] = {"norm, quantize", "query, key, value", "attention", "output",
+                                     "gate, up, activation", "down", "the block"};
+  result o = shell("$H bench -q --block smollm2-135m:q8_0 -p 1,33 -d 0,70 -t 1,2 -r 2 --json $D/j"
+                   " && cat $D/j");
+  cr_assert_eq(o.status, 0, "%s", o.err);
+  char *json = strstr(o.out, "\n{");
+  cr_assert(json);
+  json_t *d = json_loads(json, 0, NULL);
+  cr_assert(d, "%s", json);
+  *json = '\0';
+  expect_schema(d);
+  cr_expect_str_eq(text(json_object_get(d, "model"), "name"), "block of smollm2-135m:q8_0");
+  cr_expect_eq(number(json_object_get(d, "model"), "layers"), 1);
+  cr_expect_eq(number(json_object_get(d, "model"), "width"), 576);
+  cr_expect(json_is_true(json_object_get(json_object_get(d, "settings"), "block")));
+  const char *at = o.out;
+  for (size_t i = 0; i < 2 * 2 * 2; i++) {
+    at = strstr(at, "block of smollm2-135m:q8_0, ");
+    if (i == 0) at = strstr(at + 1, "block of smollm2-135m:q8_0, 1 row at depth 0"); /* the head */
+    cr_assert(at, "%zu", i);
+    for (size_t j = 0; j < sizeof acts / sizeof *acts; j++) {
+      at = strstr(at, acts[j]);
+      cr_assert(at, "%zu: %s", i, acts[j]);
+      double us = 0;
+      cr_expect(sscanf(at + strlen(acts[j]), "%lf", &us) == 1 && us > 0, "%s", acts[j]);
+    }
+  }
+  cr_expect(strstr(o.out, "33 rows at depth 70") && !strstr(o.out, "embedding"), "%s", o.out);
+  json_decref(d);
+  finish(&o);
+  o = shell("$H bench -q --block bert-base:f16 -p 8 -r 1 --md");
+  cr_expect(o.status == 0 && strstr(o.out, "| the block | "), "%s%s", o.out, o.err);
+  finish(&o);
+}
+
 /* The shares of a profile are of all the time there was. */
 Test(bench, profiles_add_up) {
   json_t *d = json_of("$H bench -q --synthetic " SMALL
@@ -598,6 +692,15 @@ Test(bench, what_can_not_be_measured_is_an_error) {
       {"$H bench --cold", 2, "--cold"},
       {"$H bench builtin --cold", 2, "--cold"},
       {"$H bench --kernels -p 1", 2, "--kernels"},
+      {"$H bench --kernels -b 2", 2, "--kernels"},
+      {"$H bench -b 0", 2, "--batch"},
+      {"$H bench -b 2,x", 2, "--batch"},
+      {"$H bench --block llama-7b", 2, "no type"},
+      {"$H bench --block llama-8b:q8_0", 2, "--block"},
+      {"$H bench --block smollm2-135m:q8_0 -n 4", 2, "--block"},
+      {"$H bench --block smollm2-135m:q8_0 --csv", 2, "--block"},
+      {"$H bench builtin --block smollm2-135m:q8_0", 2, "--block"},
+      {"$H bench --block bert-base:q8_0 -p 513", 6, "512"},
       {"$H bench --kernels builtin", 2, "--kernels"},
       {"$H bench --kernels --isa nonsense", 2, "portable"},
       {"$H bench --synthetic gpt2-124m:q8_0 -p 1 -n 1 -d 4k", 6, "4097"},

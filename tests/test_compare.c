@@ -17,6 +17,7 @@ TestSuite(compare, .timeout = 300);
 #define LAPTOP "cp " FIXTURES "laptop.json $D/laptop.json; "
 #define BOARD "cp " FIXTURES "board.json $D/board.json; "
 #define BOTH LAPTOP BOARD "cd $D; "
+#define INVENTED "this machine is invented: no such thing was measured"
 
 static json_t *load(const char *name) {
   char path[512];
@@ -74,7 +75,8 @@ Test(compare, rates_are_explained) {
       "an invented board", "6.1.0-invented", "70.0 % int8", "60.0 % read, 2 of 5 disturbed",
       "35.75", "(0.20 x)");
   cr_expect(!strstr(r.out, "arithmetic "), "what does not differ is not shown: %s", r.out);
-  cr_expect_str_eq(r.err, "");
+  cr_expect_str_eq(r.err, "note: laptop: bench warned: " INVENTED "\n"
+                          "note: board: bench warned: " INVENTED "\n");
   finish(&r);
 }
 
@@ -128,10 +130,15 @@ Test(compare, a_slowdown_can_be_forbidden) {
 /* --- Files that differ ------------------------------------------------------------- */
 
 Test(compare, other_versions_of_the_form) {
-  result r = compared(BOTH "sed 's/\"schema_version\": 2/\"schema_version\": 7, \"more\": [1]/' "
+  result r = compared(BOTH "sed 's/\"schema_version\": 3/\"schema_version\": 7, \"more\": [1]/' "
                            "board.json >new.json; $H compare laptop.json new.json");
-  EXPECT_WORDS(r.err, "note: new: version 7 of the form is newer than 2");
+  EXPECT_WORDS(r.err, "note: new: version 7 of the form is newer than 3");
   EXPECT_WORDS(r.out, "laptop is 10.00 times as fast as new");
+  finish(&r);
+  r = compared(BOTH "sed 's/\"schema_version\": 3/\"schema_version\": 2/; /\"batch\": /d' "
+                    "board.json >old.json; $H compare laptop.json old.json");
+  EXPECT_WORDS(r.err, "note: old: version 2 of the form: all of its tests are of one sequence");
+  EXPECT_WORDS(r.out, "laptop is 10.00 times as fast as old");
   finish(&r);
   /* what version 1 had not */
   json_t *d = load("board");
@@ -187,6 +194,24 @@ Test(compare, other_settings_and_results_are_noted) {
                     "$H compare laptop.json b.json");
   EXPECT_WORDS(r.err, "laptop and b: prompt 512 was computed by other arithmetics");
   finish(&r);
+  r = compared(BOTH "sed 's/\"isa\": null/\"isa\": \"neon\"/; "
+                    "s/\"cores\": null/\"cores\": \"0-1\"/' board.json >b.json; "
+                    "$H compare laptop.json b.json");
+  EXPECT_WORDS(r.err, "b: the kernel tier asked for: neon, in laptop: the best there is\n",
+               "b: the cores asked for: 0-1, in laptop: automatic\n");
+  finish(&r);
+}
+
+/* Tests that differ in the number of sequences are different tests, and make a curve. */
+Test(compare, batches_are_tests_of_their_own) {
+  result r = compared(BOTH "sed '/\"work\": \"prompt\"/,/\"batch\"/{s/prompt/generate/; "
+                           "s/\"tokens\": 512/\"tokens\": 128/; s/\"batch\": 1/\"batch\": 4/}' "
+                           "board.json >b.json; $H compare laptop.json b.json --html p.html; "
+                           "$H compare -q --csv b.json; cat p.html");
+  EXPECT_WORDS(r.out, "generate 128, batch 4", "generate 128: laptop is 6.67 times as fast as b",
+               "generate,128,0,b.json", ",4\n", "generate 128, by sequences at once");
+  EXPECT_WORDS(r.err, "laptop: not measured: generate 128, batch 4\n");
+  finish(&r);
 }
 
 Test(compare, files_of_one_name_are_told_apart) {
@@ -210,7 +235,7 @@ static char *kernel(const char *isa, const char *slot, const char *shape, int ra
 /* One kernel by two tiers against the same by a third; a second that one file has. */
 Test(compare, kernels_of_other_tiers_are_matched) {
 #define HEAD                                                                         \
-  "{\"schema\": \"headrow-bench\", \"schema_version\": 2, \"results\": [], "         \
+  "{\"schema\": \"headrow-bench\", \"schema_version\": 3, \"results\": [], "         \
   "\"kernel_rates\": ["
   char *k[] = {
       kernel("one", "product_q8", "<k>", 50, 200), kernel("two", "product_q8", "<k>", 100, 200),
@@ -251,6 +276,13 @@ Test(compare, what_is_no_such_file_is_refused_by_name) {
       {"echo '{\"schema\": \"headrow-bench\", \"schema_version\": 2}' >x.json", "results"},
       {"echo '{\"schema\": \"headrow-bench\", \"schema_version\": 2, \"results\": [{}]}' >x.json",
        "result 1 is not complete"},
+      {"echo '{\"schema\": \"headrow-bench\", \"schema_version\": 2, \"results\": []}' >x.json",
+       "has no results"},
+      {"echo '{\"schema\": \"headrow-bench\", \"schema_version\": 3, \"results\": [], "
+       "\"kernel_rates\": []}' >x.json",
+       "has no results"},
+      {"sed 's/\"batch\": 1,/\"batch\": 0,/' board.json >x.json", "not complete"},
+      {"sed 's/\"batch\": 1,/\"batch\": \"1\",/' board.json >x.json", "not complete"},
       {"sed 's/\"work\": \"generate\"/\"work\": \"<b>\"/' board.json >x.json", "not complete"},
       {"sed 's/\"threads\": 4,/\"threads\": -4,/' board.json >x.json", "not complete"},
       {"sed 's/\"tokens\": 128/\"tokens\": 1e300/' board.json >x.json", "not complete"},
@@ -278,9 +310,36 @@ Test(compare, what_is_no_such_file_is_refused_by_name) {
 Test(compare, an_invalid_limit_explains_nothing) {
   result r = compared(BOTH "sed 's/\"valid\": true/\"valid\": false/; s/\"percent\": [0-9.]*/"
                            "\"percent\": 2361/' board.json >x.json; $H compare laptop.json x.json");
-  EXPECT_WORDS(r.out, "The limit of x was measured too low", "can't be told");
-  cr_expect(!strstr(r.out, "Its limit allows"), "%s", r.out);
+  EXPECT_WORDS(r.out, "The limit of x was measured too low", "can't be told", "not valid (int8)");
+  cr_expect(!strstr(r.out, "Its limit allows") && !strstr(r.out, "2361"), "%s", r.out);
   finish(&r);
+  r = compared(BOTH "for f in laptop board; do sed -i 's/\"valid\": true/\"valid\": false/; "
+                    "s/\"percent\": [0-9.]*/\"percent\": 2361/; s/\"name\": \"int8\"/\"name\": "
+                    "\"barrier\"/' $f.json; done; $H compare laptop.json board.json --html p.html; "
+                    "cat p.html");
+  EXPECT_WORDS(r.out, "The limits of both were measured too low", "not valid (barrier)",
+               "<span class=mark>not valid: a limit was measured too low</span>");
+  static const char *const absent[] = {"Both are limited by", "waiting for each other",
+                                       "Its limit allows", "2361", "The difference is"};
+  for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
+    cr_expect(!strstr(r.out, absent[i]), "%s", absent[i]);
+  finish(&r);
+}
+
+/* One file of kernels beside one of a model: each is told what the other lacks. */
+Test(compare, kernels_beside_a_model) {
+  char *k = kernel("x", "add", "n=8", 1, 2), *line;
+  cr_assert_gt(asprintf(&line, BOTH "cat >k.json <<'END'\n" HEAD "%s]}\nEND\n"
+                                    "$H compare laptop.json k.json && "
+                                    "$H compare k.json laptop.json",
+                        k),
+               0);
+  result r = compared(line);
+  EXPECT_WORDS(r.err, "note: k: measured kernels only, no model\n",
+               "note: k: its kernels are not shown: laptop has none to compare them with\n");
+  finish(&r);
+  free(line);
+  free(k);
 }
 
 /* Nothing but what must be there: unknown everywhere, and no number made of it. */
@@ -290,7 +349,7 @@ Test(compare, files_that_know_nothing) {
       "\"prompt\", \"tokens\": 4, \"isa\": \"x\", \"threads\": 1, \"tokens_per_second\": "
       "{\"median\": 5}}], \"machine\": 3, \"limits\": {}, \"machine_limits\": [], \"model\": null}'"
       " >x.json; "
-      "echo '{\"schema\": \"headrow-bench\", \"schema_version\": 2, \"results\": []}' >y.json; "
+      "sed 's/prompt/generate/' x.json >y.json; "
       "$H compare x.json y.json --html p.html && cat p.html");
   EXPECT_WORDS(r.out, "prompt 4", "5.00", "<html", "</html>");
   finish(&r);

@@ -2,8 +2,9 @@
  * headrow bench: how fast a model runs, beside what the machine can do at most.
  *
  * A place is a kernel tier and a number of threads; each has a session. A test
- * is a prompt or a generation in a place. Samples go round: every place and test
- * in turn, so that a machine that changes its speed changes it for all. */
+ * is prompts or generations of one sequence or several in a place. Samples go round:
+ * every place and test in turn, so that a machine that changes its speed changes it for
+ * all. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -25,6 +26,7 @@
 #define AT(member) .offset = offsetof(bench_settings, member)
 
 enum { MOST_REPEATS = 1000, MOST_NUMBERS = 64, MOST_TOKENS = 1 << 24, MOST_THREADS = 4096 };
+enum { MOST_BATCH = 4096 };
 
 static const cli_option options[] = {
     {"prompt", 'p', "LIST", "tokens of a prompt (default 512); 0: none", CLI_TEXT, AT(prompt)},
@@ -32,6 +34,8 @@ static const cli_option options[] = {
      AT(predict)},
     {"depth", 'd', "LIST", "tokens in the cache before that (default 0); 4k is 4096", CLI_TEXT,
      AT(depth)},
+    {"batch", 'b', "LIST", "sequences at once, texts for an encoder (default 1)", CLI_TEXT,
+     AT(batch)},
     {"threads", 't', "LIST",
      "numbers of threads, auto among them (default auto), or sweep:\n"
      "1, 2, 3, 4, 6, 8 ... up to the CPUs that may be used",
@@ -44,12 +48,17 @@ static const cli_option options[] = {
      "a model with drawn weights in place of a file: SHAPE is\n"
      "smollm2-135m, gpt2-124m, tinyllama-1.1b, llama-7b, bert-base,\n"
      "minilm-l6 or a list such as dim=576,layers=30,heads=9,kv=3,\n"
-     "ffn=1536,vocab=49152 (and ctx=N, tied=0|1; vocab at least 260);\n"
-     "TYPE is f32, f16, bf16 or q8_0",
+     "ffn=1536,vocab=49152 (and ctx=N, tied=0|1; vocab at least 260)\n"
+     "or a name with such a list of changes; TYPE is f32, f16, bf16\n"
+     "or q8_0",
      CLI_TEXT, AT(synthetic)},
     {"save", 0, "FILE.gguf", "write the synthetic model too", CLI_TEXT, AT(save)},
     {"cold", 0, NULL, "load the file twice: dropped from memory first, then from memory", CLI_FLAG,
      AT(cold)},
+    {"block", 0, "SHAPE:TYPE",
+     "in place of a model: one of its blocks, act by act, with -p rows\n"
+     "(default 1,512)",
+     CLI_TEXT, AT(block)},
     {"kernels", 0, NULL, "in place of a model: every kernel of every tier but portable", CLI_FLAG,
      AT(kernels)},
     {"json", 0, "FILE", "write all there is to know as JSON; -: in place of the table", CLI_TEXT,
@@ -73,8 +82,10 @@ void bench_warn(bench *b, const char *format, ...) {
 }
 
 const char *bench_test_name(const bench_test *t, char text[64]) {
-  int n = snprintf(text, 64, "%s %zu", t->prompt ? "prompt" : "generate", t->tokens);
-  if (t->depth) snprintf(text + n, 64 - (size_t)n, " at depth %zu", t->depth);
+  const bench_amount *a = &t->amount;
+  int n = snprintf(text, 64, "%s %zu", a->prompt ? "prompt" : "generate", a->tokens);
+  if (a->depth) n += snprintf(text + n, 64 - (size_t)n, " at depth %zu", a->depth);
+  if (a->batch > 1) snprintf(text + n, 64 - (size_t)n, ", batch %zu", a->batch);
   return text;
 }
 
@@ -146,11 +157,19 @@ static int read_threads(bench *b) {
 }
 
 static int check_kernels_usage(const bench_settings *s) {
-  if (s->common.positional.count || s->synthetic || s->prompt || s->predict || s->depth ||
-      s->threads || s->cold || s->profile)
+  if (s->common.positional.count || s->synthetic || s->block || s->prompt || s->predict ||
+      s->depth || s->batch || s->threads || s->cold || s->profile)
     return cli_fail(HR_ERROR_USAGE,
-                    "--kernels: measures no model, expected it without MODEL, --synthetic, --cold, "
-                    "--profile, -p, -n, -d and -t");
+                    "--kernels: measures no model, expected it without MODEL, --synthetic, "
+                    "--block, --cold, --profile, -p, -n, -d, -b and -t");
+  return HR_OK;
+}
+
+static int check_block_usage(const bench_settings *s) {
+  if (s->common.positional.count || s->synthetic || s->save || s->predict || s->batch || s->csv)
+    return cli_fail(HR_ERROR_USAGE,
+                    "--block: measures one block, expected it without MODEL, --synthetic, --save, "
+                    "--csv, -n and -b");
   return HR_OK;
 }
 
@@ -171,24 +190,44 @@ static int check_usage(const bench_settings *s) {
     return cli_fail(HR_ERROR_USAGE, "--cold: no file to load, expected a model's file or folder");
   if (s->csv + s->markdown + (s->json && strcmp(s->json, "-") == 0) > 1)
     return cli_fail(HR_ERROR_USAGE, "--json -, --csv, --md: expected one of them");
-  return s->kernels ? check_kernels_usage(s) : HR_OK;
+  if (s->kernels) return check_kernels_usage(s);
+  return s->block ? check_block_usage(s) : HR_OK;
+}
+
+/* A block is a model of one layer, with as little as there can be around it. */
+static void choose_block(bench *b) {
+  bench_settings *s = &b->set;
+  if (!s->block) return;
+  s->synthetic = s->block;
+  s->profile = true;
+  s->predict = "0";
+  if (!s->prompt) s->prompt = "1,512";
+}
+
+static int read_shape(bench *b) {
+  const bench_settings *s = &b->set;
+  const char *where = s->block ? "--block" : "--synthetic";
+  hr_error err;
+  if (s->synthetic && cli_shape_parse(s->synthetic, &b->shape, &err) != HR_OK)
+    return cli_fail_error(where, &err);
+  if (s->block) cli_shape_to_block(&b->shape);
+  return HR_OK;
 }
 
 static int read_settings(bench *b) {
   const bench_settings *s = &b->set;
-  hr_error err;
   int status = check_usage(s);
+  choose_block(b);
   if (status == HR_OK)
     status = read_numbers("--prompt", s->prompt, 512, 0, MOST_TOKENS, NULL, &b->prompt);
   if (status == HR_OK)
     status = read_numbers("--predict", s->predict, 128, 0, MOST_TOKENS, NULL, &b->predict);
   if (status == HR_OK)
     status = read_numbers("--depth", s->depth, 0, 0, MOST_TOKENS, NULL, &b->depth);
+  if (status == HR_OK)
+    status = read_numbers("--batch", s->batch, 1, 1, MOST_BATCH, NULL, &b->batch);
   if (status == HR_OK) status = read_threads(b);
-  if (status != HR_OK || !s->synthetic) return status;
-  if (cli_shape_parse(s->synthetic, &b->shape, &err) != HR_OK)
-    return cli_fail_error("--synthetic", &err);
-  return HR_OK;
+  return status == HR_OK ? read_shape(b) : status;
 }
 
 /* Whether anything but saving is wanted. */
@@ -284,6 +323,9 @@ static int find_context(bench *b) {
     room = t->position_rows - d->position_offset;
   if (d->mask == HR_MASK_FULL && (predict || depth))
     return cli_fail(HR_ERROR_USAGE, "model: sees a text as a whole, expected -n 0 and -d 0");
+  b->sequences = (size_t)most_of(&b->batch);
+  if (d->mask == HR_MASK_FULL && !d->headless && b->sequences > 1)
+    return cli_fail(HR_ERROR_USAGE, "model: gives logits for one text at a time, expected -b 1");
   if (needed > room)
     return cli_fail(HR_ERROR_CONTEXT, "context: %zu positions are needed, expected at most %zu",
                     needed, room);
@@ -323,6 +365,7 @@ static int open_place(bench *b, bench_place *p, const hr_model *model, unsigned 
   hr_session_options o;
   hr_session_options_init(&o);
   o.context = b->context;
+  o.sequences = b->sequences;
   o.cache = c->cache.given ? (hr_cache)(c->cache.value + HR_CACHE_F16) : HR_CACHE_AUTO;
   cli_common wishes = *c;
   wishes.threads.value = threads;
@@ -337,6 +380,8 @@ static int open_place(bench *b, bench_place *p, const hr_model *model, unsigned 
   p->session_seconds = cli_now() - start;
   if (!p->session) return cli_fail_error(NULL, &err);
   p->model = model;
+  p->filled = calloc(b->sequences, sizeof *p->filled);
+  if (!p->filled) return cli_fail_memory();
   p->peaks = perf_peaks_of(model->kernels.isa);
   note_cpus(p);
   if (hr_session_warning(p->session)) bench_warn(b, "%s", hr_session_warning(p->session));
@@ -374,48 +419,61 @@ static int open_buffer(bench *b) {
       }
   size_t most = for_each * threads > enough ? for_each * threads : enough;
   if (available && most > available / 8) most = available / 8;
-  bench_work token = bench_work_of(widest->session, 0, 1, 1);
+  const bench_amount one = {.tokens = 1, .batch = 1};
+  bench_work token = bench_work_of(widest->session, &one);
   size_t bytes = token.bytes < (double)most ? (size_t)token.bytes : most;
   return bench_buffer_make(&b->buffer, bytes, threads, widest->session->team);
 }
 
 /* --- Tests ---------------------------------------------------------------------- */
 
-static int add_test(bench *b, bench_place *p, bool prompt, uint64_t tokens, uint64_t depth) {
-  if (!tokens) return HR_OK;
+static int add_test(bench *b, bench_place *p, bench_amount amount) {
+  if (!amount.tokens) return HR_OK;
   size_t repeat = (size_t)b->set.repeat.value;
   bench_test *t = &b->test[b->tests++];
-  *t = (bench_test){.place = p, .prompt = prompt, .tokens = (size_t)tokens,
-                    .depth = (size_t)depth};
+  *t = (bench_test){.place = p, .amount = amount, .passes = 1};
   t->seconds = calloc(repeat, sizeof *t->seconds);
   t->first = calloc(repeat, sizeof *t->first);
   t->state = calloc(repeat, sizeof *t->state);
   if (!t->seconds || !t->first || !t->state) return cli_fail_memory();
-  t->work = bench_work_of(p->session, t->depth, t->tokens, prompt ? p->session->chunk : 1);
+  t->work = bench_work_of(p->session, &amount);
   return b->set.profile ? bench_profile_make(t) : HR_OK;
 }
 
+/* All lengths of a kind, and of each all batches. */
+static int add_kind(bench *b, bench_place *p, bool prompt, size_t depth) {
+  const bench_numbers *list = prompt ? &b->prompt : &b->predict;
+  int status = HR_OK;
+  for (size_t i = 0; status == HR_OK && i < list->count; i++)
+    for (size_t j = 0; status == HR_OK && j < b->batch.count; j++)
+      status = add_test(b, p, (bench_amount){.prompt = prompt, .tokens = (size_t)list->item[i],
+                                             .depth = depth, .batch = (size_t)b->batch.item[j]});
+  return status;
+}
+
 static int add_tests(bench *b) {
-  size_t each = b->depth.count * (b->prompt.count + b->predict.count);
+  size_t each = b->depth.count * b->batch.count * (b->prompt.count + b->predict.count);
   int status = HR_OK;
   b->test = calloc(b->places * each, sizeof *b->test);
   if (!b->test) return cli_fail_memory();
   for (size_t p = 0; p < b->places; p++)
-    for (size_t d = 0; d < b->depth.count; d++) {
-      for (size_t i = 0; status == HR_OK && i < b->prompt.count; i++)
-        status = add_test(b, &b->place[p], true, b->prompt.item[i], b->depth.item[d]);
-      for (size_t i = 0; status == HR_OK && i < b->predict.count; i++)
-        status = add_test(b, &b->place[p], false, b->predict.item[i], b->depth.item[d]);
+    for (size_t d = 0; status == HR_OK && d < b->depth.count; d++) {
+      status = add_kind(b, &b->place[p], true, (size_t)b->depth.item[d]);
+      if (status == HR_OK) status = add_kind(b, &b->place[p], false, (size_t)b->depth.item[d]);
     }
   return status;
 }
 
-/* Ids that the cache is filled with: drawn, always the same. */
+/* Ids that the caches are filled with: drawn, always the same. */
 static int draw_ids(bench *b) {
   uint64_t state = 1, vocab = hr_model_vocab_size(b->model);
-  b->ids = calloc(b->ids_count + 1, sizeof *b->ids);
-  if (!b->ids) return cli_fail_memory();
-  for (size_t i = 0; i <= b->ids_count; i++) {
+  size_t count = b->ids_count + b->sequences;
+  b->ids = calloc(count, sizeof *b->ids);
+  b->piece = calloc(b->sequences, sizeof *b->piece);
+  b->text = calloc(b->sequences, sizeof *b->text);
+  b->next = calloc(b->sequences, sizeof *b->next);
+  if (!b->ids || !b->piece || !b->text || !b->next) return cli_fail_memory();
+  for (size_t i = 0; i < count; i++) {
     state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     b->ids[i] = (int32_t)((state >> 33) % vocab);
   }
@@ -454,6 +512,7 @@ static void release(bench *b) {
   }
   for (size_t i = 0; i < b->places; i++) {
     hr_session_free(b->place[i].session);
+    free(b->place[i].filled);
     for (size_t j = 0; j < 2; j++)
       for (int k = 0; k < BENCH_LIMITS; k++) free(b->place[i].limits[j].value[k]);
   }
@@ -467,9 +526,13 @@ static void release(bench *b) {
   free(b->test);
   free(b->kernel);
   free(b->ids);
+  free(b->piece);
+  free(b->text);
+  free(b->next);
   free(b->prompt.item);
   free(b->predict.item);
   free(b->depth.item);
+  free(b->batch.item);
   free(b->threads.item);
 }
 
@@ -522,14 +585,15 @@ const cli_command cli_bench_command = {
     .summary = "measure speed, beside what the machine can do at most",
     .details =
         "Runs the model as 'run' does: prompts of -p tokens, and -n tokens generated one at a\n"
-        "time by the likeliest choice, each after -d tokens. LIST is numbers with commas; every\n"
-        "combination is measured, and --isa all measures every kernel tier that the CPU has.\n"
+        "time by the likeliest choice, each after -d tokens, by one sequence or by -b of them in\n"
+        "the same passes. LIST is numbers with commas; every combination is measured, and --isa\n"
+        "all measures every kernel tier that the CPU has.\n"
         "Samples go round, so that all settings see the machine in the same moods.\n\n"
         "Beside them the same threads measure how fast memory can be read and how fast int8\n"
         "products and fp32 multiply-adds can be at most. 'of limit' is the share of the rate\n"
         "that the tightest of these allows; more than 100 % is marked: the limit was not met.\n\n"
         "No rate is reported, and the status is 1, when the logits are not the same bits in\n"
-        "every sample, tier and number of threads.",
+        "every sample, tier, number of threads and batch.",
     .options = options,
     .option_count = sizeof options / sizeof *options,
     .run = bench_command,

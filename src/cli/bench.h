@@ -15,7 +15,7 @@
 #include "statistics.h"
 #include "synthetic.h"
 
-enum { BENCH_SCHEMA = 2, BENCH_WARNINGS = 16 };
+enum { BENCH_SCHEMA = 3, BENCH_WARNINGS = 16 };
 
 /* A list of numbers as an option gives it. */
 typedef struct bench_numbers {
@@ -25,9 +25,9 @@ typedef struct bench_numbers {
 
 typedef struct bench_settings {
   cli_common common;
-  const char *prompt, *predict, *depth, *threads; /* lists, NULL: default */
+  const char *prompt, *predict, *depth, *batch, *threads; /* lists, NULL: default */
   cli_count repeat;
-  const char *synthetic, *save, *json;
+  const char *synthetic, *block, *save, *json;
   bool csv, markdown, profile, cold, kernels;
 } bench_settings;
 
@@ -101,6 +101,13 @@ typedef struct bench_loading {
   char cold_reason[128], warm_reason[128];
 } bench_loading;
 
+/* What a test does: one call with all tokens of a prompt, or a call for each token.
+ * Every sequence has as many tokens, behind as many that its cache holds. */
+typedef struct bench_amount {
+  bool prompt;
+  size_t tokens, depth, batch; /* batch: sequences at once */
+} bench_amount;
+
 /* Work of a test, added up from the model's matrices. */
 typedef struct bench_work {
   double int8_macs, float_macs, bytes;
@@ -115,29 +122,29 @@ typedef struct bench_place {
   double session_seconds;
   hr_cpuset cpus; /* that its threads are pinned to */
   bool pinned;
-  size_t filled; /* positions that hold the usual ids */
+  size_t *filled; /* [most sequences] positions that hold the usual ids */
   bench_limits limits[2]; /* for one row, and for many when that takes other threads */
 } bench_place;
 
 /* One thing whose speed is wanted. */
 typedef struct bench_test {
   bench_place *place;
-  bool prompt; /* else tokens one at a time */
-  size_t tokens, depth;
+  bench_amount amount;
+  size_t passes;   /* of a block: as many calls make a sample, which is their mean */
   double *seconds; /* a sample each, count of them */
   double *first;   /* prompt: with the first token picked */
   cli_state (*state)[2]; /* of the machine, before and after each sample */
   size_t count;
   bool has_digest;
-  uint64_t digest; /* of the last logits */
+  uint64_t digest, first_digest; /* of the last logits: of all sequences, of the first */
   bench_work work;
   hr_profile *profile; /* one a thread; NULL without --profile */
-  double profile_seconds; /* of all kept samples */
+  double profile_seconds; /* of all kept samples' calls */
 } bench_test;
 
 typedef struct bench {
   bench_settings set;
-  bench_numbers prompt, predict, depth, threads;
+  bench_numbers prompt, predict, depth, batch, threads;
   cli_shape shape;
   cli_image image;
   double make_seconds;
@@ -146,7 +153,10 @@ typedef struct bench {
   size_t variants;
   hr_sampler *sampler;
   int32_t *ids;
-  size_t context, ids_count;
+  size_t context, sequences, ids_count;
+  hr_batch_piece *piece; /* [sequences] of a call, or */
+  hr_tokens *text; /* [sequences] */
+  int32_t *next;   /* [sequences] tokens that were picked */
   bench_place *place;
   size_t places;
   bench_test *test;
@@ -167,8 +177,10 @@ typedef struct bench {
 /* Notes a warning once. */
 void bench_warn(bench *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* "prompt 512" or "generate 128 at depth 4096". */
+/* "prompt 512" or "generate 128 at depth 4096, batch 4". */
 const char *bench_test_name(const bench_test *t, char text[64]);
+/* Tokens of all sequences. */
+size_t bench_test_tokens(const bench_test *t);
 
 /* 1, 2, 3, 4, 6, 8, 12 ... and most itself: steps that show where more threads stop
  * to help. At most room of them; returns how many. */
@@ -183,6 +195,8 @@ const char *bench_disturbance(const bench *b, const bench_test *t, size_t sample
                               char text[CLI_SENSOR_TEXT]);
 /* Joules of a sample; below 0: not known. */
 double bench_joules(const bench *b, const bench_test *t, size_t sample);
+/* Whether its passes have more rows than one, which may be other threads' work. */
+bool bench_test_many(const bench_test *t);
 unsigned bench_test_threads(const bench_test *t);
 
 /* The least time that the limits allow for some work of a test. */
@@ -229,9 +243,10 @@ int bench_load(bench *b, const cli_common *common);
 /* bench_kernels.c: measures the kernels of the tiers asked for. */
 int bench_kernels(bench *b);
 
-/* bench_work.c: count tokens after depth others, rows at a time. */
-bench_work bench_work_of(const hr_session *session, size_t depth, size_t count, size_t rows);
-void bench_work_by_part(const hr_session *session, size_t depth, size_t count, size_t rows,
+/* bench_work.c */
+void bench_work_add(bench_work *to, const bench_work *more);
+bench_work bench_work_of(const hr_session *session, const bench_amount *amount);
+void bench_work_by_part(const hr_session *session, const bench_amount *amount,
                         bench_work part[HR_PARTS]);
 
 /* bench_profile.c: the times of the parts of a pass, for --profile. Between start
@@ -259,6 +274,7 @@ typedef struct bench_scaling {
 } bench_scaling;
 /* For a test that is the first of its kind when there are others: true. */
 bool bench_scaling_of(const bench *b, const bench_test *first, bench_scaling *s);
+double bench_median_rate(const bench *b, const bench_test *t);
 
 /* bench_report.c: tables. Returns a status. */
 int bench_report(const bench *b);

@@ -61,13 +61,15 @@ static json_t *json_settings(const bench *b) {
     json_array_append_new(threads, b->threads.item[i]
                                        ? json_integer((json_int_t)b->threads.item[i])
                                        : json_string("auto"));
-  return json_pack("{s:o, s:o, s:o, s:o, s:I, s:i, s:I, s:s, s:b, s:b, s:b, s:s?, s:s?}", "prompt",
-                   json_numbers(&b->prompt), "predict", json_numbers(&b->predict), "depth",
-                   json_numbers(&b->depth), "threads", threads, "repeat",
+  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:I, s:i, s:I, s:s, s:b, s:b, s:b, s:b, s:s?, s:s?}",
+                   "prompt", json_numbers(&b->prompt), "predict", json_numbers(&b->predict),
+                   "depth", json_numbers(&b->depth), "batch", json_numbers(&b->batch), "threads",
+                   threads, "repeat",
                    (json_int_t)b->set.repeat.value, "warm_up_rounds", 1, "context",
                    (json_int_t)b->context, "cache",
                    hr_session_cache(b->place[0].session) == HR_CACHE_F16 ? "f16" : "f32", "no_pin",
-                   c->no_pin, "cold", b->set.cold, "kernels", 0, "cores", c->cores, "isa", c->isa);
+                   c->no_pin, "cold", b->set.cold, "kernels", 0, "block",
+                   b->set.block != NULL, "cores", c->cores, "isa", c->isa);
 }
 
 static json_t *json_model(const bench *b) {
@@ -75,7 +77,8 @@ static json_t *json_model(const bench *b) {
   if (!m) return json_null();
   const hr_description *d = &m->loaded.transformer.description;
   const char *name = bench_model_name(b);
-  bench_work token = bench_work_of(b->place[0].session, 0, 1, 1);
+  const bench_amount one = {.tokens = 1, .batch = 1};
+  bench_work token = bench_work_of(b->place[0].session, &one);
   return json_pack(
       "{s:o, s:b, s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:f}", "name",
       cli_json_text(name, strlen(name)), "synthetic", b->set.synthetic != NULL, "family", d->family,
@@ -201,7 +204,7 @@ static json_t *json_bound(const bench_test *t, const bench_result *r) {
     return json_pack("{s:n, s:n, s:n, s:b, s:s}", "name", "tokens_per_second", "percent", "valid",
                      false, "reason", r->bound.limit);
   return json_pack("{s:s, s:o, s:o, s:b, s:s?}", "name", r->bound.limit, "tokens_per_second",
-                   json_number((double)t->tokens / r->bound.seconds), "percent",
+                   json_number((double)bench_test_tokens(t) / r->bound.seconds), "percent",
                    json_number(r->percent), "valid", r->valid, "reason",
                    r->valid ? NULL : "above 100 %: the limit was measured too low");
 }
@@ -248,14 +251,15 @@ static json_t *json_result(const bench *b, const bench_test *t) {
   bench_result r;
   if (!bench_result_of(b, t, &r)) return NULL;
   snprintf(digest, sizeof digest, "%d-%016" PRIx64, HR_ARITHMETIC, t->digest);
-  json_t *first = t->prompt ? json_statistics(&r.first) : json_null();
+  const bench_amount *a = &t->amount;
+  json_t *first = a->prompt ? json_statistics(&r.first) : json_null();
   return json_pack(
-      "{s:s, s:I, s:I, s:s, s:i, s:o, s:o, s:o, s:o, s:{s:f, s:f, s:f, s:f}, s:o, s:o, s:o, s:o, "
-      "s:o, s:s, s:o}",
-      "work", t->prompt ? "prompt" : "generate", "tokens", (json_int_t)t->tokens, "depth",
-      (json_int_t)t->depth, "isa", t->place->model->kernels.isa, "threads", bench_test_threads(t),
-      "seconds_samples", json_samples(t->seconds, t->count), "seconds",
-      json_statistics(&r.seconds), "tokens_per_second", json_statistics(&r.rate),
+      "{s:s, s:I, s:I, s:I, s:s, s:i, s:o, s:o, s:o, s:o, s:{s:f, s:f, s:f, s:f}, s:o, s:o, s:o, "
+      "s:o, s:o, s:s, s:o}",
+      "work", a->prompt ? "prompt" : "generate", "tokens", (json_int_t)a->tokens, "depth",
+      (json_int_t)a->depth, "batch", (json_int_t)a->batch, "isa", t->place->model->kernels.isa,
+      "threads", bench_test_threads(t), "seconds_samples", json_samples(t->seconds, t->count),
+      "seconds", json_statistics(&r.seconds), "tokens_per_second", json_statistics(&r.rate),
       "first_token_seconds", first, "amount", "int8_macs", t->work.int8_macs, "float_macs",
       t->work.float_macs, "bytes", t->work.bytes, "barriers", t->work.barriers, "limit",
       json_bound(t, &r), "disturbed", json_disturbed(b, t), "energy", json_energy(b, t, &r),
@@ -279,9 +283,12 @@ static json_t *json_scaling(const bench *b) {
     for (size_t j = 0; j < s.count; j++)
       json_array_append_new(threads, json_integer(bench_test_threads(s.test[j])));
     json_array_append_new(
-        list, json_pack("{s:s, s:s, s:I, s:I, s:o, s:o, s:i}", "isa", t->place->model->kernels.isa,
-                        "work", t->prompt ? "prompt" : "generate", "tokens", (json_int_t)t->tokens,
-                        "depth", (json_int_t)t->depth, "threads", threads, "tokens_per_second",
+        list, json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:i}", "isa",
+                        t->place->model->kernels.isa, "work",
+                        t->amount.prompt ? "prompt" : "generate", "tokens",
+                        (json_int_t)t->amount.tokens, "depth", (json_int_t)t->amount.depth,
+                        "batch", (json_int_t)t->amount.batch, "threads", threads,
+                        "tokens_per_second",
                         json_samples(s.rate, s.count), "knee_threads",
                         bench_test_threads(s.test[s.knee])));
   }

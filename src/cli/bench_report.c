@@ -202,7 +202,7 @@ static void add_result(cli_table *t, const bench_test *test, const bench_result 
   cli_table_add(t, "%.2f", r->rate.least);
   cli_table_add(t, r->rate.count < 2 ? "-" : "%.2f", r->rate.sd);
   cli_table_add(t, "%.4f", r->seconds.p95);
-  cli_table_add(t, test->prompt ? "%.4f" : "-", r->first.median);
+  cli_table_add(t, test->amount.prompt ? "%.4f" : "-", r->first.median);
   cli_table_add(t, r->joules.count ? "%.4f" : "-", r->joules.median);
   add_share(t, r);
 }
@@ -236,6 +236,31 @@ static void print_knees(const bench *b) {
               bench_test_name(&b->test[i], name), isa_of(&b->test[i]), threads,
               threads == 1 ? " reaches" : "s reach", 100 * s.rate[s.knee] / best);
     any = true;
+  }
+}
+
+static bool is_same_but_batch(const bench_test *a, const bench_test *b) {
+  const bench_amount *x = &a->amount, *y = &b->amount;
+  return a->place == b->place && x->prompt == y->prompt && x->tokens == y->tokens &&
+         x->depth == y->depth;
+}
+
+/* What more sequences at once bring. Tests that differ in it lie side by side. */
+static void print_batches(const bench *b) {
+  for (size_t i = 0, end; i < b->tests; i = end) {
+    const bench_test *first = &b->test[i];
+    bench_test one = *first;
+    char name[64];
+    double rate = bench_median_rate(b, first);
+    for (end = i + 1; end < b->tests && is_same_but_batch(first, &b->test[end]);) end++;
+    if (end == i + 1) continue;
+    one.amount.batch = 1;
+    cli_print("%sbatch: %s, %s, threads %u:", i ? "" : "\n", bench_test_name(&one, name),
+              isa_of(first), bench_test_threads(&b->test[end - 1]));
+    for (size_t j = i; j < end; j++)
+      cli_print("%s %zu: %.2f x", j > i ? "," : "", b->test[j].amount.batch,
+                bench_median_rate(b, &b->test[j]) / rate);
+    cli_print(" the tokens/s of batch %zu\n", first->amount.batch);
   }
 }
 
@@ -274,9 +299,11 @@ static int print_tables(const bench *b, cli_table_form form) {
   cli_print("\n");
   if (b->kernels) return status == HR_OK ? print_kernels(b, form) : status;
   if (status == HR_OK) status = print_limits(b, form);
-  cli_print("\n");
+  if (!b->set.block) cli_print("\n");
+  if (b->set.block) return status;
   if (status == HR_OK) status = print_results(b, form);
   if (status == HR_OK) print_knees(b);
+  if (status == HR_OK) print_batches(b);
   return status;
 }
 
@@ -291,25 +318,25 @@ static int print_csv(const bench *b) {
   if (b->kernels) return print_kernels(b, CLI_TABLE_CSV);
   cli_print(
       "model,tier,threads,work,tokens,depth,samples,tokens_per_second,least,most,sd,p95_seconds,"
-      "first_token_seconds,limit,percent,valid,digest,disturbed,joules_per_token\n");
+      "first_token_seconds,limit,percent,valid,digest,disturbed,joules_per_token,batch\n");
   for (size_t i = 0; i < b->tests; i++) {
     const bench_test *t = &b->test[i];
     bench_result r;
     if (!bench_result_of(b, t, &r)) return cli_fail_memory();
     print_field(bench_model_name(b));
     cli_print(",%s,%u,%s,%zu,%zu,%zu,%.9g,%.9g,%.9g,", isa_of(t), bench_test_threads(t),
-              t->prompt ? "prompt" : "generate", t->tokens, t->depth, t->count, r.rate.median,
-              r.rate.least, r.rate.most);
+              t->amount.prompt ? "prompt" : "generate", t->amount.tokens, t->amount.depth,
+              t->count, r.rate.median, r.rate.least, r.rate.most);
     if (r.rate.count > 1) cli_print("%.9g", r.rate.sd);
     cli_print(",%.9g,", r.seconds.p95);
-    if (t->prompt) cli_print("%.9g", r.first.median);
+    if (t->amount.prompt) cli_print("%.9g", r.first.median);
     if (r.percent >= 0)
       cli_print(",%s,%.4g,%s", r.bound.limit, r.percent, r.valid ? "true" : "false");
     else
       cli_print(",,,");
     cli_print(",%d-%016" PRIx64 ",%zu,", HR_ARITHMETIC, t->digest, r.disturbed);
     if (r.joules.count) cli_print("%.9g", r.joules.median);
-    cli_print("\n");
+    cli_print(",%zu\n", t->amount.batch);
   }
   return HR_OK;
 }

@@ -20,7 +20,7 @@ static bool joules_of(const bench *b, const bench_test *t, cli_statistics *to) {
   if (!each) return false;
   bool known = t->count > 0;
   for (size_t i = 0; i < t->count; i++) {
-    each[i] = bench_joules(b, t, i) / (double)t->tokens;
+    each[i] = bench_joules(b, t, i) / (double)bench_test_tokens(t);
     known = known && each[i] >= 0;
   }
   *to = known ? cli_statistics_of(each, t->count) : (cli_statistics){0};
@@ -32,7 +32,7 @@ bool bench_result_of(const bench *b, const bench_test *t, bench_result *r) {
   char text[CLI_SENSOR_TEXT];
   *r = (bench_result){.bound = bench_bound_of(t, &t->work), .percent = -1};
   if (!statistics_of(t->seconds, t->count, 0, &r->seconds) ||
-      !statistics_of(t->seconds, t->count, (double)t->tokens, &r->rate) ||
+      !statistics_of(t->seconds, t->count, (double)bench_test_tokens(t), &r->rate) ||
       !statistics_of(t->first, t->count, 0, &r->first) || !joules_of(b, t, &r->joules))
     return false;
   if (r->bound.seconds > 0 && r->seconds.median > 0)
@@ -43,11 +43,12 @@ bool bench_result_of(const bench *b, const bench_test *t, bench_result *r) {
 }
 
 static bool is_same(const bench_test *a, const bench_test *b) {
-  return a->place->model == b->place->model && a->prompt == b->prompt && a->tokens == b->tokens &&
-         a->depth == b->depth;
+  const bench_amount *x = &a->amount, *y = &b->amount;
+  return a->place->model == b->place->model && x->prompt == y->prompt && x->tokens == y->tokens &&
+         x->depth == y->depth && x->batch == y->batch;
 }
 
-static double median_rate(const bench *b, const bench_test *t) {
+double bench_median_rate(const bench *b, const bench_test *t) {
   bench_result r;
   return bench_result_of(b, t, &r) ? r.rate.median : 0;
 }
@@ -73,7 +74,7 @@ bool bench_scaling_of(const bench *b, const bench_test *first, bench_scaling *s)
   for (const bench_test *t = b->test; t < first; t++)
     if (is_same(t, first)) return false;
   for (const bench_test *t = first; t < b->test + b->tests; t++)
-    if (is_same(t, first)) insert(s, t, median_rate(b, t));
+    if (is_same(t, first)) insert(s, t, bench_median_rate(b, t));
   double best = 0;
   for (size_t i = 0; i < s->count; i++)
     if (s->rate[i] > best) best = s->rate[i];

@@ -12,33 +12,58 @@ static int failed(const bench_test *t, const hr_error *err) {
   return cli_fail_error(bench_test_name(t, name), err);
 }
 
-/* Brings the cache to a depth; what is there from the test before stays. */
+/* Ids of a sequence: each begins one place further on, so that no two are alike. */
+static const int32_t *ids_of(const bench *b, size_t sequence) {
+  return b->ids + sequence;
+}
+
+/* What the pieces hold, with logits of their last tokens or none. */
+static hr_status call(const bench *b, const bench_test *t, size_t pieces, hr_logits_rows rows,
+                      hr_error *err) {
+  hr_session *session = t->place->session;
+  return pieces == 1 && b->piece[0].sequence == 0
+             ? hr_session_eval(session, b->piece[0].ids, b->piece[0].count, rows, err)
+             : hr_session_eval_batch(session, b->piece, pieces, rows, err);
+}
+
+/* Brings the caches to a depth; what is there from the test before stays. */
 static int fill(const bench *b, const bench_test *t) {
   bench_place *p = t->place;
   hr_error err;
-  size_t have = p->filled < t->depth ? p->filled : t->depth;
-  if (hr_session_rewind(p->session, have, &err) != HR_OK) return failed(t, &err);
-  p->filled = have;
-  if (have < t->depth && hr_session_eval(p->session, b->ids + have, t->depth - have,
-                                         HR_LOGITS_NONE, &err) != HR_OK)
-    return failed(t, &err);
-  p->filled = t->depth;
+  size_t depth = t->amount.depth, pieces = 0;
+  for (size_t i = 0; i < t->amount.batch; i++) {
+    size_t have = p->filled[i] < depth ? p->filled[i] : depth;
+    if (hr_session_rewind_sequence(p->session, i, have, &err) != HR_OK) return failed(t, &err);
+    if (have < depth) b->piece[pieces++] = (hr_batch_piece){i, ids_of(b, i) + have, depth - have};
+    p->filled[i] = have;
+  }
+  if (pieces && call(b, t, pieces, HR_LOGITS_NONE, &err) != HR_OK) return failed(t, &err);
+  for (size_t i = 0; i < t->amount.batch; i++) p->filled[i] = depth;
   return HR_OK;
 }
 
-static int32_t pick(const bench *b, const bench_test *t, hr_error *err) {
-  int32_t id = hr_sampler_pick(b->sampler, hr_session_logits(t->place->session, 0), err);
-  if (id >= 0) hr_sampler_accept(b->sampler, id);
-  return id;
+/* The likeliest token of each sequence. */
+static bool pick(const bench *b, const bench_test *t, hr_error *err) {
+  for (size_t i = 0; i < t->amount.batch; i++) {
+    b->next[i] = hr_sampler_pick(b->sampler, hr_session_logits(t->place->session, i), err);
+    if (b->next[i] < 0) return false;
+    hr_sampler_accept(b->sampler, b->next[i]);
+  }
+  return true;
 }
 
-/* What an encoder gives of a text is its hidden states. */
+/* What an encoder gives of texts is their hidden states. */
+static hr_status encode(const bench *b, const bench_test *t, hr_error *err) {
+  for (size_t i = 0; i < t->amount.batch; i++)
+    b->text[i] = (hr_tokens){.ids = ids_of(b, i), .count = t->amount.tokens};
+  return hr_session_encode(t->place->session, b->text, t->amount.batch, err);
+}
+
 static hr_status evaluate(const bench *b, const bench_test *t, hr_error *err) {
-  hr_session *session = t->place->session;
-  const hr_tokens text = {.ids = b->ids + t->depth, .count = t->tokens};
-  return hr_model_has_logits(b->model)
-             ? hr_session_eval(session, text.ids, text.count, HR_LOGITS_LAST, err)
-             : hr_session_encode(session, &text, 1, err);
+  for (size_t i = 0; i < t->amount.batch; i++)
+    b->piece[i] = (hr_batch_piece){i, ids_of(b, i) + t->amount.depth, t->amount.tokens};
+  return hr_model_has_logits(b->model) ? call(b, t, t->amount.batch, HR_LOGITS_LAST, err)
+                                       : encode(b, t, err);
 }
 
 static int run_prompt(const bench *b, const bench_test *t, double *seconds, double *first) {
@@ -46,61 +71,103 @@ static int run_prompt(const bench *b, const bench_test *t, double *seconds, doub
   double start = cli_now();
   if (evaluate(b, t, &err) != HR_OK) return failed(t, &err);
   double middle = cli_now();
-  if (hr_model_has_logits(b->model) && pick(b, t, &err) < 0) return failed(t, &err);
+  if (hr_model_has_logits(b->model) && !pick(b, t, &err)) return failed(t, &err);
   *first = cli_now() - start;
   *seconds = middle - start;
-  t->place->filled = t->depth + t->tokens;
+  for (size_t i = 0; i < t->amount.batch; i++)
+    t->place->filled[i] = t->amount.depth + t->amount.tokens;
   return HR_OK;
+}
+
+/* A block takes microseconds: the sample is the mean of many passes. */
+static int run_block(const bench *b, bench_test *t, double *seconds, double *first) {
+  double sum = 0, all = 0;
+  for (size_t i = 0; i < t->passes; i++) {
+    int status = i ? fill(b, t) : HR_OK;
+    if (status == HR_OK) status = run_prompt(b, t, seconds, first);
+    if (status != HR_OK) return status;
+    sum += *seconds;
+    all += *first;
+  }
+  *seconds = sum / (double)t->passes;
+  *first = all / (double)t->passes;
+  return HR_OK;
+}
+
+/* So many that a sample takes a while, by how long the first one took. */
+static size_t passes_for(double seconds) {
+  const double enough = 20e-3;
+  const size_t most = 1000;
+  return seconds * (double)most > enough ? (size_t)(enough / seconds) + 1 : most;
 }
 
 /* Each token is the one picked after the one before. */
 static int run_generation(const bench *b, const bench_test *t, double *seconds) {
   hr_error err;
-  int32_t id = b->ids[t->depth];
+  size_t batch = t->amount.batch;
+  for (size_t i = 0; i < batch; i++) b->next[i] = ids_of(b, i)[t->amount.depth];
   double start = cli_now();
-  for (size_t i = 0; i < t->tokens; i++) {
+  for (size_t i = 0; i < t->amount.tokens; i++) {
     if (cli_interrupted()) return HR_ERROR_CANCELLED;
-    if (hr_session_eval(t->place->session, &id, 1, HR_LOGITS_LAST, &err) != HR_OK)
+    for (size_t q = 0; q < batch; q++) b->piece[q] = (hr_batch_piece){q, &b->next[q], 1};
+    if (call(b, t, batch, HR_LOGITS_LAST, &err) != HR_OK || !pick(b, t, &err))
       return failed(t, &err);
-    id = pick(b, t, &err);
-    if (id < 0) return failed(t, &err);
   }
   *seconds = cli_now() - start;
   return HR_OK;
 }
 
-/* The first test that has a digest and does the same. */
-static const bench_test *same_test(const bench *b, const bench_test *t) {
+/* --- Digests ----------------------------------------------------------------------- */
+
+/* Of what a sequence ended in. */
+static uint64_t add_digest(const bench *b, const bench_test *t, size_t sequence, uint64_t digest) {
+  const hr_session *s = t->place->session;
+  return hr_model_has_logits(b->model)
+             ? hr_digest(digest, hr_session_logits(s, sequence), hr_model_vocab_size(b->model))
+             : hr_digest(digest, hr_session_hidden(s, sequence, 0),
+                         t->amount.tokens * hr_model_width(b->model));
+}
+
+/* A test that has digests and whose sequences do the same; with all, as many of them. */
+static const bench_test *same_test(const bench *b, const bench_test *t, bool all) {
+  const bench_amount *x = &t->amount;
   for (size_t i = 0; i < b->tests; i++) {
-    const bench_test *o = &b->test[i];
-    if (o->has_digest && o->prompt == t->prompt && o->tokens == t->tokens && o->depth == t->depth)
-      return o;
+    const bench_amount *y = &b->test[i].amount;
+    if (b->test[i].has_digest && y->prompt == x->prompt && y->tokens == x->tokens &&
+        y->depth == x->depth && (!all || y->batch == x->batch))
+      return &b->test[i];
   }
   return NULL;
 }
 
-/* A speed says nothing when the results differ: no rate is reported then. */
-static int check_digest(const bench *b, bench_test *t) {
+/* A speed says nothing when the results differ: no rate is reported then. The first
+ * sequence of a batch must have the logits that it has alone. */
+static int check_digest(const bench *b, bench_test *t, bool all, uint64_t digest) {
   enum { DIFFERS = 1 };
-  const bench_place *p = t->place;
+  const bench_test *o = same_test(b, t, all);
   char name[64];
-  uint64_t digest = hr_model_has_logits(b->model)
-                        ? hr_digest(HR_DIGEST_INIT, hr_session_logits(p->session, 0),
-                                    hr_model_vocab_size(b->model))
-                        : hr_digest(HR_DIGEST_INIT, hr_session_hidden(p->session, 0, 0),
-                                    t->tokens * hr_model_width(b->model));
-  const bench_test *o = same_test(b, t);
-  if (o && o->digest != digest)
-    return cli_fail((hr_status)DIFFERS,
-                    "%s: digest %d-%016" PRIx64 " with %s and %u threads, expected %d-%016" PRIx64
-                    " as with %s and %u threads; no rate is reported",
-                    bench_test_name(t, name), HR_ARITHMETIC, digest, p->model->kernels.isa,
-                    hr_session_threads(p->session), HR_ARITHMETIC, o->digest,
-                    o->place->model->kernels.isa, hr_session_threads(o->place->session));
+  uint64_t expected = o ? (all ? o->digest : o->first_digest) : digest;
+  if (digest == expected) return HR_OK;
+  return cli_fail((hr_status)DIFFERS,
+                  "%s: digest %d-%016" PRIx64 " with %s and %u threads, expected %d-%016" PRIx64
+                  " as with %s, %u threads and batch %zu; no rate is reported",
+                  bench_test_name(t, name), HR_ARITHMETIC, digest, t->place->model->kernels.isa,
+                  bench_test_threads(t), HR_ARITHMETIC, expected, o->place->model->kernels.isa,
+                  bench_test_threads(o), o->amount.batch);
+}
+
+static int note_digest(const bench *b, bench_test *t) {
+  uint64_t first = add_digest(b, t, 0, HR_DIGEST_INIT), digest = first;
+  for (size_t i = 1; i < t->amount.batch; i++) digest = add_digest(b, t, i, digest);
+  int status = check_digest(b, t, false, first);
+  if (status == HR_OK) status = check_digest(b, t, true, digest);
+  t->first_digest = first;
   t->digest = digest;
   t->has_digest = true;
-  return HR_OK;
+  return status;
 }
+
+/* --- Samples ----------------------------------------------------------------------- */
 
 static void read_state(const bench *b, const bench_place *p, cli_state *state) {
   struct rusage usage;
@@ -120,11 +187,14 @@ static int run_test(bench *b, bench_test *t, bool keep) {
   read_state(b, t->place, &state[0]);
   bench_profile_start(t);
   if (status == HR_OK)
-    status = t->prompt ? run_prompt(b, t, &seconds, &first) : run_generation(b, t, &seconds);
-  bench_profile_stop(t, seconds, keep);
+    status = b->set.block       ? run_block(b, t, &seconds, &first)
+             : t->amount.prompt ? run_prompt(b, t, &seconds, &first)
+                                : run_generation(b, t, &seconds);
+  bench_profile_stop(t, seconds * (double)t->passes, keep);
+  if (b->set.block && !keep) t->passes = passes_for(seconds);
   read_state(b, t->place, &state[1]);
   if (state[1].mhz > b->best_mhz) b->best_mhz = state[1].mhz;
-  if (status == HR_OK) status = check_digest(b, t);
+  if (status == HR_OK) status = note_digest(b, t);
   if (status != HR_OK || !keep) return status;
   memcpy(t->state[t->count], state, sizeof state);
   /* a clock that stood still would make an infinite rate */
@@ -179,9 +249,17 @@ static void warn_of_limits(bench *b) {
     }
 }
 
+size_t bench_test_tokens(const bench_test *t) {
+  return t->amount.tokens * t->amount.batch;
+}
+
+bool bench_test_many(const bench_test *t) {
+  return t->amount.batch > 1 || (t->amount.prompt && t->amount.tokens > 1);
+}
+
 unsigned bench_test_threads(const bench_test *t) {
-  return t->prompt ? hr_session_threads_batch(t->place->session)
-                   : hr_session_threads(t->place->session);
+  return bench_test_many(t) ? hr_session_threads_batch(t->place->session)
+                            : hr_session_threads(t->place->session);
 }
 
 const char *bench_disturbance(const bench *b, const bench_test *t, size_t sample,

@@ -14,8 +14,8 @@ static void add_matrix(const hr_matrix *m, size_t rows, bench_work *work) {
                  (double)hr_panel_bytes(m->type, m->k);
 }
 
-/* The layers' matrices take every row, the head only the last. */
-static void add_matrices(const hr_transformer *t, size_t rows, bool head, bench_work *part) {
+/* The layers' matrices take every row, the head the last ones of sequences. */
+static void add_matrices(const hr_transformer *t, size_t rows, size_t ends, bench_work *part) {
   for (uint32_t i = 0; i < t->description.layers; i++) {
     const hr_layer *l = &t->layer[i];
     add_matrix(&l->query, rows, &part[HR_PART_QKV]);
@@ -26,7 +26,7 @@ static void add_matrices(const hr_transformer *t, size_t rows, bool head, bench_
     add_matrix(&l->up, rows, &part[HR_PART_UP]);
     add_matrix(&l->down, rows, &part[HR_PART_DOWN]);
   }
-  if (head) add_matrix(&t->head, 1, &part[HR_PART_HEAD]);
+  if (ends) add_matrix(&t->head, ends, &part[HR_PART_HEAD]);
 }
 
 /* Keys that the row at a position sees in a layer, of so many that there are. */
@@ -55,27 +55,49 @@ static double least_barriers(const hr_transformer *t) {
   return each_layer * t->description.layers + each_pass;
 }
 
-void bench_work_by_part(const hr_session *s, size_t depth, size_t count, size_t rows,
-                        bench_work part[HR_PARTS]) {
-  memset(part, 0, HR_PARTS * sizeof *part);
-  for (size_t done = 0; done < count;) {
-    size_t n = count - done < rows ? count - done : rows;
-    add_matrices(&s->model->loaded.transformer, n, rows == 1 || done + n == count, part);
-    add_attention(s, depth + done, n, &part[HR_PART_ATTENTION]);
-    part[HR_PART_WAIT].barriers += least_barriers(&s->model->loaded.transformer);
-    done += n;
+/* The next token of a call: of which sequence, and which of its own. */
+typedef struct cursor {
+  size_t sequence, token;
+} cursor;
+
+/* A pass as the engine fills it: sequences one behind the other. Texts to encode are
+ * not cut where a pass can hold them whole. */
+static void add_pass(const hr_session *s, size_t depth, size_t tokens, size_t batch, cursor *at,
+                     bench_work *part) {
+  const hr_transformer *t = &s->model->loaded.transformer;
+  bool whole = t->description.headless && tokens <= s->chunk;
+  size_t rows = 0, ends = 0;
+  while (at->sequence < batch && rows < s->chunk) {
+    size_t left = tokens - at->token, room = s->chunk - rows, n = left < room ? left : room;
+    if (whole && n < left) break;
+    add_attention(s, depth + at->token, n, &part[HR_PART_ATTENTION]);
+    rows += n;
+    ends += n == left;
+    *at = n == left ? (cursor){at->sequence + 1, 0} : (cursor){at->sequence, at->token + n};
   }
+  add_matrices(t, rows, ends, part);
+  part[HR_PART_WAIT].barriers += least_barriers(t);
 }
 
-bench_work bench_work_of(const hr_session *s, size_t depth, size_t count, size_t rows) {
+void bench_work_by_part(const hr_session *s, const bench_amount *a, bench_work part[HR_PARTS]) {
+  size_t calls = a->prompt ? 1 : a->tokens, tokens = a->prompt ? a->tokens : 1;
+  memset(part, 0, HR_PARTS * sizeof *part);
+  for (size_t i = 0; i < calls; i++)
+    for (cursor at = {0}; at.sequence < a->batch;)
+      add_pass(s, a->depth + i * tokens, tokens, a->batch, &at, part);
+}
+
+void bench_work_add(bench_work *to, const bench_work *more) {
+  to->int8_macs += more->int8_macs;
+  to->float_macs += more->float_macs;
+  to->bytes += more->bytes;
+  to->barriers += more->barriers;
+}
+
+bench_work bench_work_of(const hr_session *s, const bench_amount *amount) {
   bench_work part[HR_PARTS], sum = {0};
-  bench_work_by_part(s, depth, count, rows, part);
-  for (int i = 0; i < HR_PARTS; i++) {
-    sum.int8_macs += part[i].int8_macs;
-    sum.float_macs += part[i].float_macs;
-    sum.bytes += part[i].bytes;
-    sum.barriers += part[i].barriers;
-  }
+  bench_work_by_part(s, amount, part);
+  for (int i = 0; i < HR_PARTS; i++) bench_work_add(&sum, &part[i]);
   return sum;
 }
 
@@ -86,12 +108,12 @@ static double at_best(const bench_limits *l, bench_limit which, double amount) {
 }
 
 bench_bound bench_bound_of(const bench_test *test, const bench_work *w) {
-  const bench_limits *l = bench_limits_for(test->place, test->prompt);
+  const bench_limits *l = bench_limits_for(test->place, bench_test_many(test));
   double read = at_best(l, BENCH_READ, w->bytes);
   double int8 = at_best(l, BENCH_INT8, 2 * w->int8_macs);
   double fp32 = at_best(l, BENCH_FP32, 2 * w->float_macs);
   double barriers = at_best(l, BENCH_BARRIER, w->barriers);
-  if (!test->place->peaks && test->prompt)
+  if (!test->place->peaks && bench_test_many(test))
     return (bench_bound){0, "this kernel tier has no peak to compare with"};
   if (barriers > read && barriers > int8 + fp32) return (bench_bound){barriers, "barrier"};
   if (read >= int8 + fp32) return (bench_bound){read, "read"};

@@ -36,9 +36,10 @@ static void add_share(cli_table *t, const compare_result *r) {
   char disturbed[64] = "";
   if (r->disturbed)
     snprintf(disturbed, sizeof disturbed, ", %zu of %zu disturbed", r->disturbed, r->samples);
-  if (r->percent > 0 && r->bound)
-    cli_table_add(t, "%.1f %% %s%s%s", r->percent, r->bound, r->valid ? "" : " (invalid)",
-                  disturbed);
+  if (r->percent > 0 && r->bound && !r->valid)
+    cli_table_add(t, "not valid (%s)%s", r->bound, disturbed);
+  else if (r->percent > 0 && r->bound)
+    cli_table_add(t, "%.1f %% %s%s", r->percent, r->bound, disturbed);
   else
     cli_table_add(t, "-%s", disturbed);
 }
@@ -156,7 +157,7 @@ static void add_number(cli_table *t, double x) {
 static int print_csv(const compare *c) {
   cli_table *t = cli_table_new(
       "work|tokens|depth|file|model|tier|threads|tokens_per_second|least|sd|ratio|limit|percent|"
-      "valid|samples|disturbed|first_token_seconds|joules_per_token|digest");
+      "valid|samples|disturbed|first_token_seconds|joules_per_token|digest|batch");
   for (size_t i = 0; i < c->tests; i++)
     for (size_t f = 0; f < c->files; f++) {
       const compare_result *r = c->test[i].best[f];
@@ -182,6 +183,7 @@ static int print_csv(const compare *c) {
       add_number(t, r->first);
       add_number(t, r->joules);
       cli_table_add(t, "%s", r->digest ? r->digest : "");
+      cli_table_add(t, "%.0f", r->batch);
     }
   return cli_table_end(t, CLI_TABLE_CSV);
 }

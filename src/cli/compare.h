@@ -13,7 +13,7 @@ enum { COMPARE_FILES = 16, COMPARE_TESTS = 256 };
 /* One measured test of a file. What is not known is 0 or NULL. */
 typedef struct compare_result {
   const char *work; /* "prompt" or "generate" */
-  double tokens, depth;
+  double tokens, depth, batch; /* batch: sequences at once, each with so many tokens */
   const char *isa;
   unsigned threads;
   double rate, least, sd; /* tokens a second */
@@ -40,7 +40,7 @@ typedef struct compare_file {
 /* What was measured alike, in any of the files. */
 typedef struct compare_test {
   const char *work;
-  double tokens, depth;
+  double tokens, depth, batch;
   const compare_result *best[COMPARE_FILES]; /* the fastest of each file; NULL: not measured */
 } compare_test;
 
@@ -68,10 +68,12 @@ const char *compare_text(const json_t *root, const char *path);
 const json_t *compare_limits(const compare_file *f, const compare_result *r);
 /* Whether a result is one of a test, by whatever tier and threads. */
 bool compare_same_test(const compare_test *t, const compare_result *r);
+/* The same but for the batch. */
+bool compare_same_work(const compare_test *t, const compare_result *r);
 
 /* Rates of a file to those of the first one; 0 where they can't be compared. */
 double compare_ratio(const compare *c, const compare_test *t, size_t file);
-/* "prompt 512 at depth 1024" */
+/* "prompt 512 at depth 1024, batch 4" */
 const char *compare_test_name(const compare_test *t, char text[64]);
 /* "reading memory" for "read". */
 const char *compare_bound_words(const char *bound);

@@ -63,17 +63,17 @@ static bool put_rate(const compare *c, cli_bytes *page, const compare_test *t, s
 
 static bool put_share(cli_bytes *page, const compare_result *r) {
   if (r->percent <= 0 || !r->bound) return compare_put(page, "limit not known");
-  bool good = compare_put(page, "%.0f&#8201;%% of ", r->percent) &&
-              compare_put_text(page, compare_bound_words(r->bound));
-  return good && (r->valid || compare_put(page, " (invalid)"));
+  if (!r->valid)
+    return compare_put(page, "<span class=mark>not valid: a limit was measured too low</span>");
+  return compare_put(page, "%.0f&#8201;%% of ", r->percent) &&
+         compare_put_text(page, compare_bound_words(r->bound));
 }
 
 /* One line: name, bar, value. */
 static bool put_bar(const compare *c, cli_bytes *page, const compare_test *t, size_t f,
                     bool percent) {
   const compare_result *r = t->best[f];
-  double width = percent ? r->percent : 100 * r->rate / most_rate(c, t);
-  if (width > 100) width = 100;
+  double width = !percent ? 100 * r->rate / most_rate(c, t) : r->valid ? r->percent : 0;
   bool good = compare_put(page, "<div class=row><span class=name>") &&
               compare_put_text(page, c->file[f].label) &&
               compare_put(page,
@@ -247,7 +247,8 @@ static bool put_point(cli_bytes *page, const axes *a, const compare *c, size_t f
   char name[64];
   if (!point_of(c->test[test].best[f], &x, &y)) return true;
   double px = x_of(a, x), py = y_of(a, y * 1e-9);
-  return compare_put(page, "<g class=\"dot c%u\"><title>", colour(f)) &&
+  bool valid = c->test[test].best[f]->valid;
+  return compare_put(page, "<g class=\"%s c%u\"><title>", valid ? "dot" : "roof", colour(f)) &&
          compare_put_text(page, c->file[f].label) &&
          compare_put(page,
                      ": %s, %.3g operations a byte, %.4g billion a second</title>"
@@ -273,7 +274,8 @@ bool compare_roofline(const compare *c, cli_bytes *page) {
   }
   for (size_t f = 0; good && f < c->files; f++)
     for (size_t i = 0; good && i < c->tests; i++) good = put_point(page, &a, c, f, i);
-  good = good && compare_put(page, "</svg>\n<p class=small>Solid roofs: int8, dashed: fp32. ");
+  good = good && compare_put(page, "</svg>\n<p class=small>Solid roofs: int8, dashed: fp32. "
+                                   "A hollow point: a limit was measured too low. ");
   for (size_t i = 0; good && i < c->tests; i++)
     good = compare_put(page, "%s<b>%zu</b> %s", i ? ", " : "", i + 1,
                        compare_test_name(&c->test[i], name));
@@ -338,9 +340,17 @@ static bool put_curve(cli_bytes *page, const axes *a, const compare *c, size_t f
   return good && compare_put(page, "</g>\n");
 }
 
+/* The best rates of a test's work by the number of sequences at once. */
+static curve batches_of(const compare_file *f, const compare_test *t) {
+  curve k = {.count = 0};
+  for (size_t i = 0; i < f->results; i++)
+    if (compare_same_work(t, &f->result[i])) add_point(&k, f->result[i].batch, f->result[i].rate);
+  return k;
+}
+
 /* A plot of one curve for each file, when one of them has two points or more. */
 static bool put_curves(const compare *c, cli_bytes *page, const curve *curves, const char *title,
-                       const char *unit) {
+                       const char *x, const char *unit) {
   axes a = {.x0 = 0, .x1 = 2};
   bool any = false;
   for (size_t f = 0; f < c->files; f++) {
@@ -353,9 +363,23 @@ static bool put_curves(const compare *c, cli_bytes *page, const curve *curves, c
   if (!any) return true;
   a.x1 *= 1.04;
   a.y1 *= 1.08;
-  bool good = open_plot(page, &a, title, "threads", unit);
+  bool good = open_plot(page, &a, title, x, unit);
   for (size_t f = 0; good && f < c->files; f++) good = put_curve(page, &a, c, f, &curves[f]);
   return good && compare_put(page, "</svg></figure>\n");
+}
+
+/* Once for tests that differ in nothing else. */
+static bool put_batches(const compare *c, cli_bytes *page, curve *curves, size_t test) {
+  compare_test one = c->test[test];
+  char name[64], title[128];
+  for (size_t i = 0; i < test; i++)
+    if (strcmp(c->test[i].work, one.work) == 0 && c->test[i].tokens == one.tokens &&
+        c->test[i].depth == one.depth)
+      return true;
+  one.batch = 1;
+  for (size_t f = 0; f < c->files; f++) curves[f] = batches_of(&c->file[f], &one);
+  snprintf(title, sizeof title, "%s, by sequences at once", compare_test_name(&one, name));
+  return put_curves(c, page, curves, title, "sequences at once", "tokens/s");
 }
 
 bool compare_scaling(const compare *c, cli_bytes *page) {
@@ -365,10 +389,11 @@ bool compare_scaling(const compare *c, cli_bytes *page) {
     char name[64], title[128];
     for (size_t f = 0; f < c->files; f++) curves[f] = rates_of(&c->file[f], &c->test[i]);
     snprintf(title, sizeof title, "%s, by threads", compare_test_name(&c->test[i], name));
-    good = put_curves(c, page, curves, title, "tokens/s");
+    good = put_curves(c, page, curves, title, "threads", "tokens/s") &&
+           put_batches(c, page, curves, i);
   }
   for (size_t f = 0; good && f < c->files; f++) curves[f] = memory_of(&c->file[f]);
-  good = good && put_curves(c, page, curves, "Reading memory, by threads", "GB/s");
+  good = good && put_curves(c, page, curves, "Reading memory, by threads", "threads", "GB/s");
   free(curves);
   return good;
 }

@@ -10,7 +10,7 @@
 #include "cli.h"
 #include "compare.h"
 
-enum { NEWEST = 2, MOST_RESULTS = 4096 };
+enum { NEWEST = 3, MOST_RESULTS = 4096 };
 
 /* --- Values ---------------------------------------------------------------------- */
 
@@ -41,7 +41,8 @@ const char *compare_text(const json_t *root, const char *path) {
 
 const char *compare_test_name(const compare_test *t, char text[64]) {
   int n = snprintf(text, 64, "%s %.0f", t->work, t->tokens);
-  if (t->depth > 0) snprintf(text + n, 64 - (size_t)n, " at depth %.0f", t->depth);
+  if (t->depth > 0) n += snprintf(text + n, 64 - (size_t)n, " at depth %.0f", t->depth);
+  if (t->batch > 1) snprintf(text + n, 64 - (size_t)n, ", batch %.0f", t->batch);
   return text;
 }
 
@@ -93,10 +94,12 @@ static bool is_known_work(const char *work) {
 }
 
 static bool fill_result(const json_t *from, compare_result *r) {
+  bool has_batch = compare_get(from, "batch") != NULL; /* older forms had one sequence only */
   *r = (compare_result){
       .work = compare_text(from, "work"),
       .tokens = compare_number(from, "tokens"),
       .depth = compare_number(from, "depth"),
+      .batch = has_batch ? compare_number(from, "batch") : 1,
       .isa = compare_text(from, "isa"),
       .rate = compare_number(from, "tokens_per_second.median"),
       .least = compare_number(from, "tokens_per_second.min"),
@@ -116,7 +119,7 @@ static bool fill_result(const json_t *from, compare_result *r) {
                        compare_number(from, "amount.float_macs"));
   r->threads = threads < 65536 ? (unsigned)threads : 0;
   return is_known_work(r->work) && r->tokens >= 1 && r->tokens < 1e9 && r->depth < 1e9 &&
-         r->isa && r->rate > 0 && r->threads > 0;
+         r->batch >= 1 && r->batch < 1e6 && r->isa && r->rate > 0 && r->threads > 0;
 }
 
 static int read_results(compare_file *f) {
@@ -125,6 +128,8 @@ static int read_results(compare_file *f) {
   size_t count = json_array_size(list);
   if (!json_is_array(list)) return refuse(f, "has no list of results");
   if (count > MOST_RESULTS) return refuse(f, "has too many results");
+  if (count == 0 && json_array_size(json_object_get(f->root, "kernel_rates")) == 0)
+    return refuse(f, "has no results, neither of a model nor of kernels");
   f->result = calloc(count + 1, sizeof *f->result);
   if (!f->result) return cli_fail_memory();
   for (; f->results < count; f->results++) {
@@ -156,6 +161,18 @@ static void set_label(compare *c, compare_file *f) {
   if (same) snprintf(f->label + used, sizeof f->label - used, " (%zu)", c->files + 1);
 }
 
+/* What bench said about the measurement itself. */
+static void note_warnings(compare *c, const compare_file *f) {
+  const json_t *list = json_object_get(f->root, "warnings");
+  const char *first = json_string_value(json_array_get(list, 0));
+  size_t count = json_array_size(list);
+  if (!first) return;
+  if (count == 1)
+    note(c, "%s: bench warned: %s", f->label, first);
+  else
+    note(c, "%s: bench warned %zu times, first: %s", f->label, count, first);
+}
+
 int compare_read(compare *c, const char *path) {
   json_error_t error;
   compare_file *f = &c->file[c->files];
@@ -179,8 +196,10 @@ int compare_read(compare *c, const char *path) {
     note(c, "%s: version %d of the form is newer than %d: what it has besides is not shown",
          f->label, f->version, NEWEST);
   if (f->version < NEWEST)
-    note(c, "%s: version %d of the form: the machine's own limits and disturbances are not in it",
-         f->label, f->version);
+    note(c, "%s: version %d of the form: %s", f->label, f->version,
+         f->version == 1 ? "the machine's own limits and disturbances are not in it"
+                         : "all of its tests are of one sequence");
+  note_warnings(c, f);
   return HR_OK;
 }
 
@@ -209,15 +228,24 @@ static const char *or_unknown(const char *text) {
   return text ? text : "not known";
 }
 
+/* A setting that was left open is null. */
+static const char *setting_of(const compare_file *f, const char *path, const char *open) {
+  return or_unknown(json_is_null(compare_get(f->root, path)) ? open : compare_text(f->root, path));
+}
+
 static void note_settings(compare *c, const compare_file *f) {
-  static const char *const texts[][2] = {{"settings.cache", "the KV cache"},
-                                         {"settings.cores", "the cores asked for"}};
+  static const char *const texts[][3] = {
+      {"settings.cache", "the KV cache", NULL},
+      {"settings.cores", "the cores asked for", "automatic"},
+      {"settings.isa", "the kernel tier asked for", "the best there is"},
+  };
   const compare_file *first = &c->file[0];
-  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-    if (!is_same_text(first->root, f->root, texts[i][0]))
-      note(c, "%s: %s: %s, in %s: %s", f->label, texts[i][1],
-           or_unknown(compare_text(f->root, texts[i][0])), first->label,
-           or_unknown(compare_text(first->root, texts[i][0])));
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    const char *own = setting_of(f, texts[i][0], texts[i][2]);
+    const char *others = setting_of(first, texts[i][0], texts[i][2]);
+    if (strcmp(own, others) != 0)
+      note(c, "%s: %s: %s, in %s: %s", f->label, texts[i][1], own, first->label, others);
+  }
   if (json_is_true(compare_get(first->root, "settings.no_pin")) !=
       json_is_true(compare_get(f->root, "settings.no_pin")))
     note(c, "%s and %s: the threads of one are pinned, those of the other are not", first->label,
@@ -229,23 +257,28 @@ static void find_models(compare *c) {
   for (size_t i = 0; i < c->files; i++) {
     compare_file *f = &c->file[i];
     f->same_model = i == 0 || is_same_model(first, f);
-    if (f->same_model && i) note_settings(c, f);
-    if (f->same_model || !f->results) continue;
+    if (i) note_settings(c, f);
+    if (f->same_model || !f->results || !first->results) continue;
     note(c, "%s: another model (%s; %s has %s): rates are not compared, percents of limits are",
          f->label, or_unknown(compare_text(f->root, "model.name")), first->label,
          or_unknown(compare_text(first->root, "model.name")));
   }
 }
 
-bool compare_same_test(const compare_test *t, const compare_result *r) {
+bool compare_same_work(const compare_test *t, const compare_result *r) {
   return strcmp(t->work, r->work) == 0 && t->tokens == r->tokens && t->depth == r->depth;
+}
+
+bool compare_same_test(const compare_test *t, const compare_result *r) {
+  return compare_same_work(t, r) && t->batch == r->batch;
 }
 
 static compare_test *find_test(compare *c, const compare_result *r) {
   for (size_t i = 0; i < c->tests; i++)
     if (compare_same_test(&c->test[i], r)) return &c->test[i];
   if (c->tests == COMPARE_TESTS) return NULL;
-  c->test[c->tests] = (compare_test){.work = r->work, .tokens = r->tokens, .depth = r->depth};
+  c->test[c->tests] = (compare_test){
+      .work = r->work, .tokens = r->tokens, .depth = r->depth, .batch = r->batch};
   return &c->test[c->tests++];
 }
 
@@ -282,6 +315,18 @@ static void note_missing(compare *c, size_t file) {
   cli_bytes_free(&list);
 }
 
+/* A file of kernels beside one of a model. */
+static void note_kinds(compare *c) {
+  for (size_t i = 0; i < c->files; i++) {
+    size_t kernels = json_array_size(json_object_get(c->file[i].root, "kernel_rates"));
+    if (c->tests && !c->file[i].results)
+      note(c, "%s: measured kernels only, no model", c->file[i].label);
+    if (i && kernels && !compare_has_kernels(c))
+      note(c, "%s: its kernels are not shown: %s has none to compare them with",
+           c->file[i].label, c->file[0].label);
+  }
+}
+
 int compare_match(compare *c) {
   c->test = calloc(COMPARE_TESTS, sizeof *c->test);
   if (!c->test) return cli_fail_memory();
@@ -297,6 +342,7 @@ int compare_match(compare *c) {
     }
   for (size_t i = 0; i < c->tests; i++) note_digests(c, &c->test[i]);
   for (size_t i = 0; i < c->files; i++) note_missing(c, i);
+  note_kinds(c);
   return HR_OK;
 }
 

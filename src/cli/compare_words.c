@@ -98,6 +98,10 @@ char *compare_why(const compare *c, const compare_test *t, size_t file) {
   compare_put(&text, " (%.1f and %.1f tokens/s). ", x->rate, y->rate);
   if (!x->bound || !y->bound || x->percent <= 0 || y->percent <= 0)
     compare_put(&text, "What limits it is not known for both.");
+  else if (!x->valid && !y->valid)
+    compare_put(&text,
+                "The limits of both were measured too low, their percents are not valid: what "
+                "limits them can't be told.");
   else if (!x->valid || !y->valid)
     compare_put(&text,
                 "The limit of %s was measured too low, its percent is not valid: what limits it "

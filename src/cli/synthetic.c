@@ -113,18 +113,30 @@ static void set_defaults(cli_shape *s) {
   if (!s->context) s->context = 4096;
 }
 
+/* KEY=NUMBER,... in place of what the shape has. */
 static hr_status read_list(char *list, cli_shape *shape, hr_error *err) {
   bool tied_set = false;
-  shape->family = "llama";
+  cli_shape given = {0};
   char *rest;
   for (char *pair = strtok_r(list, ",", &rest); pair; pair = strtok_r(NULL, ",", &rest)) {
     char *equals = strchr(pair, '=');
     if (!equals)
       return hr_fail(err, HR_ERROR_USAGE, "'%.40s' has no value, expected KEY=NUMBER", pair);
     *equals = '\0';
-    hr_status status = read_member(shape, &tied_set, pair, equals + 1, err);
+    hr_status status = read_member(&given, &tied_set, pair, equals + 1, err);
     if (status != HR_OK) return status;
   }
+  for (size_t i = 0; i < COUNT(members); i++)
+    if (*number_at(&given, &members[i]))
+      *number_at(shape, &members[i]) = *number_at(&given, &members[i]);
+  if (tied_set) shape->tied = given.tied;
+  return HR_OK;
+}
+
+static hr_status read_whole_list(char *list, cli_shape *shape, hr_error *err) {
+  shape->family = "llama";
+  hr_status status = read_list(list, shape, err);
+  if (status != HR_OK) return status;
   if (!shape->width || !shape->layers)
     return hr_fail(err, HR_ERROR_USAGE, "'%s' is missing, expected dim=N,layers=N and more",
                    shape->width ? "layers" : "dim");
@@ -142,6 +154,16 @@ static hr_status read_name(const char *name, cli_shape *shape, hr_error *err) {
                  "shape '%.60s' is unknown, expected one of: %s, or a list such as "
                  "dim=64,layers=2 with some of: %s",
                  name, CLI_SHAPE_NAMES, CLI_SHAPE_KEYS);
+}
+
+/* A name, a name with a list of what is changed, or a list. */
+static hr_status read_shape(char *text, cli_shape *shape, hr_error *err) {
+  size_t first = strcspn(text, ",=");
+  if (text[first] == '=') return read_whole_list(text, shape, err);
+  bool more = text[first] == ',';
+  text[first] = '\0';
+  hr_status status = read_name(text, shape, err);
+  return status == HR_OK && more ? read_list(text + first + 1, shape, err) : status;
 }
 
 static hr_status read_format(const char *name, cli_shape *shape, hr_error *err) {
@@ -168,8 +190,17 @@ static hr_status check_shape(const cli_shape *s, hr_error *err) {
   return HR_OK;
 }
 
+static const char block_name[] = "block of ";
+
+void cli_shape_to_block(cli_shape *shape) {
+  shape->layers = 1;
+  shape->vocab = LEAST_VOCAB;
+  memmove(shape->name + sizeof block_name - 1, shape->name, strlen(shape->name) + 1);
+  memcpy(shape->name, block_name, sizeof block_name - 1);
+}
+
 hr_status cli_shape_parse(const char *text, cli_shape *shape, hr_error *err) {
-  char copy[sizeof shape->name];
+  char copy[sizeof shape->name - sizeof block_name + 1];
   *shape = (cli_shape){0};
   if (strlen(text) >= sizeof copy)
     return hr_fail(err, HR_ERROR_USAGE, "is longer than %zu bytes, expected SHAPE:TYPE",
@@ -177,8 +208,7 @@ hr_status cli_shape_parse(const char *text, cli_shape *shape, hr_error *err) {
   strcpy(copy, text);
   char *colon = strrchr(copy, ':');
   if (colon) *colon = '\0';
-  hr_status status =
-      strchr(copy, '=') ? read_list(copy, shape, err) : read_name(copy, shape, err);
+  hr_status status = read_shape(copy, shape, err);
   if (status == HR_OK) status = read_format(colon ? colon + 1 : NULL, shape, err);
   if (status != HR_OK) return status;
   strcpy(shape->name, text);

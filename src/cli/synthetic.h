@@ -10,14 +10,18 @@
 
 typedef struct cli_shape {
   const char *family; /* "llama", "gpt2" or "bert" */
-  char name[96];      /* as it was given */
+  char name[104];     /* as it was given */
   uint32_t width, layers, heads, kv_heads, ffn_width, vocab, context;
   bool tied; /* the head is the embedding's matrix */
   hr_format format; /* of the matrices */
 } cli_shape;
 
-/* Reads SHAPE:TYPE, where SHAPE is a name or a list such as dim=64,layers=2. */
+/* Reads SHAPE:TYPE, where SHAPE is a name, a list such as dim=64,layers=2, or a name with
+ * such a list behind it of what is changed. */
 hr_status cli_shape_parse(const char *text, cli_shape *shape, hr_error *err);
+
+/* Makes one layer of it, and the least vocabulary; the name says so. */
+void cli_shape_to_block(cli_shape *shape);
 
 /* The names and the keys of a list, for messages and the help. */
 #define CLI_SHAPE_NAMES "smollm2-135m, gpt2-124m, tinyllama-1.1b, llama-7b, bert-base, minilm-l6"
