@@ -1011,8 +1011,10 @@ Test(safetensors, good_file) {
   cr_assert(hr_source_u64(source, "rope.factor", &u, &found, &err) == HR_OK && found && u == 8);
   cr_assert(hr_source_u64(source, "rope.deep.x", &u, &found, &err) == HR_OK && found && u == 1);
   cr_assert(hr_source_u64(source, "rope.absent", &u, &found, &err) == HR_OK && !found);
-  cr_assert(hr_source_u64(source, "hidden.absent", &u, &found, &err) == HR_OK && !found);
-  cr_assert(hr_source_u64(source, "list.0", &u, &found, &err) == HR_OK && !found);
+  cr_assert(hr_source_u64(source, "hidden.absent", &u, &found, &err) == HR_ERROR_FILE);
+  expect_error(&err, in_folder(&f, "config.json"), "'hidden' has type integer, expected an object");
+  cr_assert(hr_source_u64(source, "list.0", &u, &found, &err) == HR_ERROR_FILE);
+  expect_error(&err, in_folder(&f, "config.json"), "'list' has type array, expected an object");
   cr_assert(hr_source_u64(source, "", &u, &found, &err) == HR_OK && !found);
   cr_assert(hr_source_array_length(source, "list", &length, &found, &err) == HR_OK && length == 3);
   cr_assert(hr_source_array_f64(source, "list", d, 3, &err) == HR_OK && d[1] == 2);

@@ -408,6 +408,13 @@ Test(json, refusals) {
       {"{'pre_tokenizer':{'type':'Metaspace','replacement':'_'}," MODEL "}", "U+2581"},
       {"{'decoder':{'type':'CTC'}," MODEL "}", "decoder 'CTC'"},
       {"{'decoder':{'type':'Strip','content':' ','start':2,'stop':0}," MODEL "}", "'Strip'"},
+      {"{'decoder':{'type':'Strip','content':' ','start':'1','stop':0}," MODEL "}",
+       "'start' is a string, expected an integer"},
+      {"{'pre_tokenizer':{'type':'ByteLevel','use_regex':'no'}," MODEL "}",
+       "'use_regex' is a string, expected true or false"},
+      {"{'added_tokens':[{'id':3,'content':'x','special':1}]," MODEL "}", "'special'"},
+      {"{'model':{'type':'BPE','vocab':{'a':0},'merges':[],'dropout':'0.1'}}",
+       "'dropout' is a string"},
       {"{'post_processor':{'type':'Magic'}," MODEL "}", "post-processor 'Magic'"},
       {"{'post_processor':{'type':'BertProcessing','sep':['x',3],'cls':['a',0]}," MODEL "}",
        "id 3 around a text"},
@@ -544,6 +551,22 @@ Test(folder, tokenizes_with_its_own) {
   hr_tokenizer_free(t);
   cr_expect(hr_vocab_is_end(&storage, 6));
   hr_vocab_storage_finish(&storage);
+
+  static const struct {
+    const char *file, *text, *part;
+  } faults[] = {{"tokenizer_config.json", "{'add_bos_token':1}", "'add_bos_token'"},
+                {"tokenizer_config.json", "{'eos_token':7}", "'eos_token'"},
+                {"tokenizer_config.json", "{}", NULL},
+                {"generation_config.json", "{'eos_token_id':'6'}", "'eos_token_id'"},
+                {"generation_config.json", "{'eos_token_id':[[6]]}", "'eos_token_id'"},
+                {"generation_config.json", "{}", NULL}};
+  for (size_t i = 0; i < COUNT(faults); i++) {
+    write_json(folder, faults[i].file, faults[i].text);
+    hr_status status = hr_vocab_read(source, &storage, &vocab, &found, &err);
+    cr_expect_eq(status, faults[i].part ? HR_ERROR_FILE : HR_OK);
+    cr_expect(!faults[i].part || strstr(err.message, faults[i].part), "%s", err.message);
+    hr_vocab_storage_finish(&storage);
+  }
 
   write_json(folder, "tokenizer.json", "{'model':{'type':'Odd'}}");
   cr_expect_eq(hr_vocab_read(source, &storage, &vocab, &found, &err), HR_ERROR_FILE);

@@ -101,7 +101,9 @@ static inline void hr_model_options_init(hr_model_options *options) {
 }
 
 /* Opens a GGUF file, a packed one too, a .safetensors file with config.json
- * beside it, or a folder that holds both. options may be NULL. The caller owns
+ * beside it, or a folder that holds both; with vocabulary_only also a tokenizer's own
+ * file (tokenizer.json, or SentencePiece's .model), or a folder of it without weights.
+ * options may be NULL. The caller owns
  * the result and frees it with hr_model_free after every session of it. NULL on
  * failure.
  *
@@ -146,6 +148,8 @@ HR_API hr_pooling hr_model_pooling(const hr_model *model);
 HR_API size_t hr_model_types(const hr_model *model);
 /* Scores that the model's classifier gives; 0: it has none. One is a ranking head. */
 HR_API size_t hr_model_classes(const hr_model *model);
+/* What the score number `index` is for, owned by the model; NULL when its files do not say. */
+HR_API const char *hr_model_label(const hr_model *model, size_t index);
 /* True when generation should end after this token (end of text, of turn, ...). */
 HR_API bool hr_model_is_end_token(const hr_model *model, int32_t id);
 /* True when the model has a tokenizer; without one only ids go in and out. */

@@ -155,13 +155,21 @@ static hr_model *open_source(hr_source *source, const hr_model_options *given, h
   return model;
 }
 
+/* Before the options are checked: other files will do. */
+static bool wants_vocabulary(const hr_model_options *given) {
+  return given && given->size > offsetof(hr_model_options, vocabulary_only) &&
+         given->vocabulary_only;
+}
+
 hr_model *hr_model_open(const char *path, const hr_model_options *options, hr_error *err) {
   HR_FPENV_OWN;
   if (!path) {
     hr_fail(err, HR_ERROR_USAGE, "the path is NULL, expected a file or folder");
     return NULL;
   }
-  return open_source(hr_source_open(path, err), options, err);
+  return open_source(wants_vocabulary(options) ? hr_source_open_vocabulary(path, err)
+                                               : hr_source_open(path, err),
+                     options, err);
 }
 
 hr_model *hr_model_open_memory(const void *data, size_t bytes, const char *name,
@@ -211,6 +219,11 @@ size_t hr_model_types(const hr_model *model) {
 
 size_t hr_model_classes(const hr_model *model) {
   return model->loaded.transformer.description.classes;
+}
+
+const char *hr_model_label(const hr_model *model, size_t index) {
+  return model->loaded.labels && index < hr_model_classes(model) ? model->loaded.labels[index]
+                                                                 : NULL;
 }
 
 bool hr_model_is_end_token(const hr_model *model, int32_t id) {

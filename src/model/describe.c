@@ -460,12 +460,47 @@ static hr_status describe_magnitude(reader *r, hr_rope_scaling *s) {
   return HR_OK;
 }
 
+static hr_status check_rope_member(void *arg, const char *name, hr_error *err) {
+  static const char *const known[] = {
+      "rope_type", "type", "factor", "original_max_position_embeddings", "low_freq_factor",
+      "high_freq_factor", "beta_slow", "beta_fast", "attention_factor", "extrapolation_factor",
+      "mscale", "mscale_all_dim", "truncate", "short_factor", "long_factor", "rope_theta",
+      "partial_rotary_factor", "finetuned"};
+  const reader *r = arg;
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (strcmp(name, known[i]) == 0) return HR_OK;
+  return hr_fail(err, HR_ERROR_FILE,
+                 "%s: key '%s' has a member '%.64s', which is not known for rotary positions",
+                 hr_source_path(r->source), r->key, name);
+}
+
+/* A misspelled member would pass for one that is not there. Two names of one thing must
+ * not say two things. */
+static hr_status check_rope_members(reader *r) {
+  static const char *const outer[] = {"rope_scaling", "rope_parameters"};
+  int kind[2] = {-1, -1};
+  bool found;
+  for (size_t i = 0; i < sizeof outer / sizeof *outer; i++) {
+    snprintf(r->key, sizeof r->key, "%s", outer[i]);
+    TRY(hr_source_members(r->source, r->key, check_rope_member, r, &found, r->err));
+  }
+  for (size_t i = 0; i < 2; i++) {
+    const value_name name = {NULL, {ROPE_TYPE.hf[i]}};
+    TRY(READ_CHOICE(r, &name, rope_scalings, &kind[i]));
+  }
+  if (kind[0] < 0 || kind[1] < 0 || kind[0] == kind[1]) return HR_OK;
+  return hr_fail(r->err, HR_ERROR_FILE,
+                 "%s: keys '%s' and '%s' ask for two scalings, expected one",
+                 hr_source_path(r->source), ROPE_TYPE.hf[0], ROPE_TYPE.hf[1]);
+}
+
 /* The kind that is named, or the one that a GGUF file without a name means. */
 static hr_status describe_rope_kind(reader *r, hr_rope_scaling *s) {
   int kind = HR_ROPE_SCALING_NONE;
   const char *type;
   size_t length;
   bool typed, found;
+  if (!is_gguf(r)) TRY(check_rope_members(r));
   TRY(read_text(r, &ROPE_TYPE, &type, &length, &typed));
   TRY(READ_CHOICE(r, &ROPE_TYPE, rope_scalings, &kind));
   TRY(read_real(r, &ROPE_FACTOR, &s->factor, &found));
@@ -638,6 +673,26 @@ static hr_status refuse_switches(reader *r) {
   return HR_OK;
 }
 
+static hr_status note_member(void *arg, const char *name, hr_error *err) {
+  (void)name, (void)err;
+  *(bool *)arg = true;
+  return HR_OK;
+}
+
+/* Weights quantized in a way that is not even named. */
+static hr_status refuse_quantized(reader *r) {
+  static const char outer[] = "quantization_config", key[] = "quantization_config.quant_method";
+  const char *text;
+  size_t length;
+  bool found, named, any = false;
+  TRY(hr_source_members(r->source, outer, note_member, &any, &found, r->err));
+  if (!any) return HR_OK;
+  TRY(hr_source_string(r->source, key, &text, &length, &named, r->err));
+  if (named) return HR_OK;
+  return hr_fail(r->err, HR_ERROR_FILE, "%s: key '%s' is missing in what '%s' has, expected 'none'",
+                 hr_source_path(r->source), key, outer);
+}
+
 static hr_status refuse_words(reader *r) {
   for (size_t i = 0; i < sizeof words_we_lack / sizeof *words_we_lack; i++) {
     const char *key = words_we_lack[i].key, *text;
@@ -671,6 +726,7 @@ static hr_status refuse_what_we_lack(reader *r, const hr_description *d) {
   }
   if (is_gguf(r)) return HR_OK;
   TRY(refuse_switches(r));
+  TRY(refuse_quantized(r));
   return refuse_words(r);
 }
 

@@ -446,6 +446,68 @@ static hr_status plan_types(plan *p, hr_transformer *m) {
                                     .bytes = count * sizeof(float)});
 }
 
+static hr_status count_member(void *arg, const char *name, hr_error *err) {
+  (void)name, (void)err;
+  ++*(size_t *)arg;
+  return HR_OK;
+}
+
+/* How many labels the file has, in config.json as {"0": "negative", ...}. */
+static hr_status count_labels(const plan *p, const char *key, size_t *count, bool *found) {
+  *count = 0;
+  return is_safetensors(p)
+             ? hr_source_members(p->source, key, count_member, count, found, p->err)
+             : hr_source_array_length(p->source, key, count, found, p->err);
+}
+
+static hr_status read_labels(const plan *p, const char *outer, size_t count, const char **text,
+                             size_t *length) {
+  if (!is_safetensors(p))
+    return hr_source_array_strings(p->source, outer, text, length, count, p->err);
+  for (size_t i = 0; i < count; i++) {
+    char key[64];
+    bool found;
+    snprintf(key, sizeof key, "%s.%zu", outer, i);
+    TRY(hr_source_string(p->source, key, &text[i], &length[i], &found, p->err));
+    if (!found)
+      return hr_fail(p->err, HR_ERROR_FILE, "%s: key '%s' is missing, expected a label for each of "
+                     "%zu scores",
+                     hr_source_path(p->source), key, count);
+  }
+  return HR_OK;
+}
+
+static hr_status keep_labels(plan *p, const char *key, size_t count, const char **text,
+                             size_t *length) {
+  char **labels = hr_calloc(count, sizeof *labels);
+  p->loaded->labels = labels;
+  bool good = labels != NULL;
+  for (size_t i = 0; good && i < count; i++) good = (labels[i] = hr_strndup(text[i], length[i]));
+  return good ? HR_OK : hr_fail_memory(p->err, key, count * sizeof *labels);
+}
+
+/* What the scores are called: as many names as there are scores, or none. */
+static hr_status plan_labels(plan *p, const hr_tensor *classifier, uint32_t classes) {
+  char key[96] = "id2label";
+  size_t count;
+  bool found;
+  if (!is_safetensors(p)) snprintf(key, sizeof key, "%s.classifier.output_labels", p->row->gguf);
+  TRY(count_labels(p, key, &count, &found));
+  if (!found) return HR_OK;
+  if (count != classes)
+    return hr_fail(p->err, HR_ERROR_FILE,
+                   "%s: tensor '%s' gives %u scores, expected %zu: the labels of key '%s'",
+                   hr_source_path(p->source), classifier->name, classes, count, key);
+  const char **text = hr_calloc(count, sizeof *text);
+  size_t *length = hr_calloc(count, sizeof *length);
+  hr_status status = text && length ? HR_OK : hr_fail_memory(p->err, key, count * sizeof *text);
+  if (status == HR_OK) status = read_labels(p, key, count, text, length);
+  if (status == HR_OK) status = keep_labels(p, key, count, text, length);
+  hr_free(text);
+  hr_free(length);
+  return status;
+}
+
 static hr_status plan_classifier(plan *p, hr_transformer *m) {
   hr_description *d = &m->description;
   char name[128];
@@ -462,6 +524,7 @@ static hr_status plan_classifier(plan *p, hr_transformer *m) {
     return hr_fail(p->err, HR_ERROR_FILE,
                    "%s: tensor '%s' gives %u scores, expected %llu: key 'num_labels'",
                    hr_source_path(p->source), t->name, d->classes, (unsigned long long)labels);
+  TRY(plan_labels(p, t, d->classes));
   return plan_matrix(p, HR_TENSOR_CLASSIFIER, 0, d->classes, d->width, &m->classifier);
 }
 
@@ -714,6 +777,9 @@ hr_status hr_load_plan(const hr_source *source, hr_weights weights, hr_loaded *l
   *loaded = (hr_loaded){.all_f32 = true, .mapped = hr_source_is_packed(source)};
   plan p = {.source = source, .weights = weights_of(source, weights), .loaded = loaded, .err = err};
   hr_transformer *m = &loaded->transformer;
+  if (hr_source_is_vocabulary(source))
+    return hr_fail(err, HR_ERROR_FILE, "%s: holds no weights, expected a model with tensors",
+                   hr_source_path(source));
   TRY(hr_architecture_find(source, &p.row, err));
   p.names = hr_source_get_kind(source) == HR_SOURCE_GGUF ? p.row->gguf_names : p.row->hf_names;
   TRY(hr_describe(source, p.row, &m->description, err));
@@ -920,6 +986,9 @@ void hr_loaded_finish(hr_loaded *loaded) {
   hr_free(loaded->transformer.layer);
   for (size_t i = 0; i < loaded->item_count; i++)
     hr_free((float *)(uintptr_t)loaded->items[i].numbers);
+  for (uint32_t i = 0; loaded->labels && i < loaded->transformer.description.classes; i++)
+    hr_free(loaded->labels[i]);
+  hr_free(loaded->labels);
   hr_free(loaded->items);
   hr_free_pages(loaded->weights, loaded->weight_bytes);
   *loaded = (hr_loaded){0};

@@ -32,6 +32,7 @@ typedef struct hr_loaded {
   char note[256];      /* what was not held as asked, or empty */
   hr_load_item *items; /* what was planned */
   size_t item_count;
+  char **labels;       /* [classes] what the scores of the classifier are for; NULL: not said */
 } hr_loaded;
 
 typedef struct hr_load_options {

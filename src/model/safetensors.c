@@ -64,7 +64,12 @@ static json_t *parse_file(const char *path, hr_error *err) {
 static void load(const json_t *json, hr_value *value) {
   *value = (hr_value){.kind = HR_VALUE_OTHER, .type = "null"};
   switch (json_typeof(json)) {
-    case JSON_OBJECT: value->type = "object"; break;
+    case JSON_OBJECT:
+      value->kind = HR_VALUE_OBJECT;
+      value->type = "object";
+      value->length = json_object_size(json);
+      value->cursor = json;
+      break;
     case JSON_ARRAY:
       value->kind = HR_VALUE_ARRAY;
       value->type = "array";
@@ -100,6 +105,7 @@ static void load(const json_t *json, hr_value *value) {
 static bool st_lookup(const hr_source *source, const char *key, hr_value *value) {
   const values *own = source->values;
   const json_t *json = own->config;
+  const char *whole = key;
   if (strncmp(key, pooling_prefix, sizeof pooling_prefix - 1) == 0) {
     json = own->pooling;
     key += sizeof pooling_prefix - 1;
@@ -111,8 +117,14 @@ static bool st_lookup(const hr_source *source, const char *key, hr_value *value)
     memcpy(outer, key, length);
     outer[length] = '\0';
     json = json_object_get(json, outer);
+    if (!json || json_is_null(json)) return false;
+    if (json_is_object(json)) continue;
+    load(json, value);
+    value->kind = HR_VALUE_NO_OBJECT;
+    value->outer = (size_t)(dot - whole);
+    return true;
   }
-  json = json_object_get(json, key); /* NULL for anything that is no object */
+  json = json_object_get(json, key);
   if (!json || json_is_null(json)) return false;
   load(json, value);
   return true;
@@ -120,6 +132,18 @@ static bool st_lookup(const hr_source *source, const char *key, hr_value *value)
 
 static void st_next(hr_value *array, hr_value *element) {
   load(json_array_get(array->cursor, array->at++), element);
+}
+
+static hr_status st_members(const hr_value *object, hr_source_member_fn *visit, void *arg,
+                            hr_error *err) {
+  const char *name;
+  json_t *member;
+  hr_status status = HR_OK;
+  json_object_foreach((json_t *)(uintptr_t)object->cursor, name, member) {
+    if (!json_is_null(member)) status = visit(arg, name, err);
+    if (status != HR_OK) break;
+  }
+  return status;
 }
 
 static void visit_object(const hr_source *source, json_t *object, const char *outer, int depth,
@@ -154,7 +178,7 @@ static void st_finish(hr_source *source) {
   source->values = NULL;
 }
 
-static const hr_source_ops ops = {st_lookup, st_next, st_visit, st_finish};
+static const hr_source_ops ops = {st_lookup, st_next, st_visit, st_members, st_finish};
 
 /* --- Paths ----------------------------------------------------------------- */
 
@@ -208,6 +232,42 @@ static hr_status read_pooling(values *own, const char *path, hr_error *err) {
   return there && !own->pooling ? err->status : HR_OK;
 }
 
+static hr_status check_module(const char *path, const json_t *module, hr_error *err) {
+  static const char *const known[] = {"Transformer", "Pooling", "Normalize"};
+  const char *type = json_string_value(json_object_get(module, "type"));
+  const char *dot = type ? strrchr(type, '.') : NULL, *name = dot ? dot + 1 : type;
+  for (size_t i = 0; name && i < sizeof known / sizeof *known; i++)
+    if (strcmp(name, known[i]) == 0) return HR_OK;
+  return hr_fail(err, HR_ERROR_FILE,
+                 "%s: has a module of type '%s', which is not known, expected Transformer, Pooling "
+                 "or Normalize",
+                 path, type ? HR_QUOTE(type, strlen(type)) : "");
+}
+
+/* What sentence-transformers puts behind the model: a matrix more would make another vector. */
+static hr_status check_modules(const char *path, hr_error *err) {
+  hr_file_map map;
+  json_error_t fault;
+  hr_status status = hr_file_map_open(&map, path, err);
+  if (status != HR_OK) return status;
+  json_t *list = json_loadb((const char *)map.data, map.bytes, JSON_REJECT_DUPLICATES, &fault);
+  hr_file_map_close(&map);
+  if (!json_is_array(list))
+    status = hr_fail(err, HR_ERROR_FILE, "%s: is no JSON array, expected a list of modules", path);
+  for (size_t i = 0; status == HR_OK && i < json_array_size(list); i++)
+    status = check_module(path, json_array_get(list, i), err);
+  json_decref(list);
+  return status;
+}
+
+static hr_status read_modules(const char *path, hr_error *err) {
+  char *modules = beside(path, folder_length(path), "modules.json", err);
+  if (!modules) return HR_ERROR_MEMORY;
+  hr_status status = hr_source_file_exists(modules) ? check_modules(modules, err) : HR_OK;
+  hr_free(modules);
+  return status;
+}
+
 static hr_status read_config(hr_source *source, const char *path, hr_error *err) {
   values *own = hr_calloc(1, sizeof *own);
   source->kind = HR_SOURCE_SAFETENSORS;
@@ -218,7 +278,37 @@ static hr_status read_config(hr_source *source, const char *path, hr_error *err)
   if (!own->path) return err->status;
   source->values_path = own->path;
   own->config = parse_file(own->path, err);
-  return own->config ? read_pooling(own, path, err) : err->status;
+  if (!own->config) return err->status;
+  hr_status status = read_modules(path, err);
+  return status == HR_OK ? read_pooling(own, path, err) : status;
+}
+
+/* Up to where the names of a model's files differ: "x/" of x/tokenizer.json, "x/NAME_" of
+ * x/NAME_tokenizer.json and of x/NAME.model. NULL with an error when memory is out. */
+static char *config_beside_tokenizer(const char *path, hr_error *err) {
+  static const char *const names[] = {"tokenizer.json", "tokenizer.model"};
+  size_t length = strlen(path);
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    size_t n = strlen(names[i]);
+    if (length >= n && strcmp(path + length - n, names[i]) == 0)
+      return beside(path, length - n, "config.json", err);
+  }
+  const char *dot = strrchr(path, '.');
+  return beside(path, dot ? (size_t)(dot - path) : length, "_config.json", err);
+}
+
+hr_status hr_safetensors_read_tokenizer(hr_source *source, const char *path, hr_error *err) {
+  values *own = hr_calloc(1, sizeof *own);
+  source->kind = HR_SOURCE_SAFETENSORS;
+  source->values = own;
+  source->ops = &ops;
+  source->tokenizer = hr_strndup(path, strlen(path));
+  if (!own || !source->tokenizer) return hr_fail_memory(err, path, sizeof *own);
+  own->path = config_beside_tokenizer(path, err);
+  if (!own->path) return HR_ERROR_MEMORY;
+  source->values_path = own->path;
+  own->config = hr_source_file_exists(own->path) ? parse_file(own->path, err) : json_object();
+  return own->config ? HR_OK : err->status;
 }
 
 /* --- Files beside it --------------------------------------------------------- */

@@ -404,20 +404,76 @@ static hr_source *finish_open(hr_source *source, hr_status status) {
   return NULL;
 }
 
+static bool is_folder(const char *path) {
+  struct stat st;
+  return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 hr_source *hr_source_open(const char *path, hr_error *err) {
   hr_error local; /* readers look at the status in it */
   if (!err) err = &local;
   hr_source *source = create(path, err);
   if (!source) return NULL;
-  struct stat st;
   hr_status status;
-  if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+  if (is_folder(path))
     status = read_folder(source, path, err);
   else if (ends_with(path, ".safetensors.index.json"))
     status = hr_safetensors_read_index(source, path, err);
   else
     status = read_file(source, path, err);
   return finish_open(source, status);
+}
+
+/* A tokenizer by its usual name in a folder, to be freed; NULL: none. */
+static char *find_tokenizer(const char *folder, hr_error *err) {
+  static const char *const names[] = {"tokenizer.json", "tokenizer.model"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char *path = join(folder, names[i], folder, err);
+    if (path && hr_source_file_exists(path)) return path;
+    hr_free(path);
+  }
+  return NULL;
+}
+
+/* That could not be opened: the folder has more than a vocabulary. */
+static bool claims_weights(const char *folder) {
+  static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+  bool claims = false;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char *path = join(folder, names[i], folder, NULL);
+    claims = claims || (path && hr_source_file_exists(path));
+    hr_free(path);
+  }
+  return claims;
+}
+
+/* By the name; what is in a GGUF file is told by its start. */
+static bool is_tokenizer(const char *path) {
+  hr_file_map map;
+  hr_error ignored;
+  if (!ends_with(path, ".model") && !ends_with(path, ".json")) return false;
+  if (ends_with(path, ".safetensors.index.json")) return false;
+  if (hr_file_map_open(&map, path, &ignored) != HR_OK) return false;
+  bool gguf = starts_with(&map, "GGUF", 4);
+  hr_file_map_close(&map);
+  return !gguf;
+}
+
+static hr_source *open_tokenizer(const char *path, const char *file, hr_error *err) {
+  hr_source *source = create(path, err);
+  return source ? finish_open(source, hr_safetensors_read_tokenizer(source, file, err)) : NULL;
+}
+
+hr_source *hr_source_open_vocabulary(const char *path, hr_error *err) {
+  hr_error local;
+  if (!err) err = &local;
+  if (is_tokenizer(path)) return open_tokenizer(path, path, err);
+  hr_source *source = hr_source_open(path, err);
+  char *file = !source && is_folder(path) ? find_tokenizer(path, err) : NULL;
+  if (file) source = open_tokenizer(path, file, err);
+  if (file && source) source->has_weights = claims_weights(path);
+  hr_free(file);
+  return source;
 }
 
 hr_source *hr_source_open_memory(const void *data, size_t bytes, const char *name, hr_error *err) {
@@ -451,6 +507,7 @@ void hr_source_close(hr_source *source) {
   hr_free(source->entries);
   hr_free(source->by_name);
   hr_free(source->readable);
+  hr_free(source->tokenizer);
   hr_free(source->path);
   hr_free(source);
 }
@@ -471,6 +528,10 @@ size_t hr_source_tensor_count(const hr_source *source) {
 
 const hr_tensor *hr_source_tensor_at(const hr_source *source, size_t index) {
   return &source->entries[source->readable[index]].tensor;
+}
+
+bool hr_source_is_vocabulary(const hr_source *source) {
+  return source->entry_count == 0 && !source->has_weights;
 }
 
 size_t hr_source_index_of(const hr_source *source, const hr_tensor *tensor) {
@@ -524,8 +585,10 @@ void hr_source_drop(const hr_source *source, const hr_tensor *tensor, size_t off
 
 static hr_status fail_type(const hr_source *source, const char *key, const hr_value *value,
                            const char *expected, hr_error *err) {
+  bool outer = value->kind == HR_VALUE_NO_OBJECT;
   return hr_fail(err, HR_ERROR_FILE, "%s: key '%s' has type %s, expected %s", source->values_path,
-                 HR_QUOTE(key, strlen(key)), value->type, expected);
+                 HR_QUOTE(key, outer ? value->outer : strlen(key)), value->type,
+                 outer ? "an object" : expected);
 }
 
 static hr_status fail_range(const hr_source *source, const char *key, const hr_value *value,
@@ -657,6 +720,16 @@ hr_status hr_source_array_length(const hr_source *source, const char *key, size_
   return HR_OK;
 }
 
+hr_status hr_source_members(const hr_source *source, const char *key, hr_source_member_fn *visit,
+                            void *arg, bool *found, hr_error *err) {
+  hr_value raw;
+  *found = false;
+  if (!source->ops->lookup(source, key, &raw)) return HR_OK;
+  if (raw.kind != HR_VALUE_OBJECT) return fail_type(source, key, &raw, "an object", err);
+  *found = true;
+  return source->ops->members(&raw, visit, arg, err);
+}
+
 static hr_status start_array(const hr_source *source, const char *key, size_t count,
                              hr_value *array, hr_error *err) {
   if (!source->ops->lookup(source, key, array))
@@ -732,6 +805,8 @@ static size_t show_one(const hr_value *value, char *buffer, size_t room) {
       n = snprintf(buffer, room, "\"%s\"", HR_QUOTE(value->text, value->length));
       break;
     case HR_VALUE_ARRAY:
+    case HR_VALUE_OBJECT:
+    case HR_VALUE_NO_OBJECT:
     case HR_VALUE_OTHER: n = snprintf(buffer, room, "(%s)", value->type); break;
   }
   return n < 0 ? 0 : (size_t)n < room ? (size_t)n : room - 1;

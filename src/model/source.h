@@ -32,6 +32,10 @@ typedef enum hr_source_kind { HR_SOURCE_GGUF, HR_SOURCE_SAFETENSORS } hr_source_
 hr_source *hr_source_open(const char *path, hr_error *err);
 /* A GGUF file in memory that outlives the source; name is used in messages. */
 hr_source *hr_source_open_memory(const void *data, size_t bytes, const char *name, hr_error *err);
+/* The same where only the vocabulary is wanted: also a tokenizer.json, a SentencePiece
+ * file (.model), or a folder with one of the two under its usual name, without weights or
+ * with some that can't be read. */
+hr_source *hr_source_open_vocabulary(const char *path, hr_error *err);
 /* NULL is allowed. */
 void hr_source_close(hr_source *source);
 
@@ -40,6 +44,8 @@ const char *hr_source_path(const hr_source *source);
 
 size_t hr_source_tensor_count(const hr_source *source);
 const hr_tensor *hr_source_tensor_at(const hr_source *source, size_t index);
+/* True when a vocabulary is all there is: there is not even a tensor that can't be read. */
+bool hr_source_is_vocabulary(const hr_source *source);
 /* The index of a tensor that the source gave. */
 size_t hr_source_index_of(const hr_source *source, const hr_tensor *tensor);
 /* NULL when there is none of that name. */
@@ -57,7 +63,7 @@ void hr_source_drop(const hr_source *source, const hr_tensor *tensor, size_t off
  * GGUF: key-value pairs by their full key. Safetensors: members of config.json,
  * nested ones by "outer.inner". Each getter: HR_OK and *found false when the
  * key is absent (or null); HR_ERROR_FILE naming file, key, found and expected
- * type when it has another type or does not fit. */
+ * type when it has another type or does not fit, or when outer is no object. */
 hr_status hr_source_u64(const hr_source *source, const char *key, uint64_t *value, bool *found,
                         hr_error *err);
 hr_status hr_source_i64(const hr_source *source, const char *key, int64_t *value, bool *found,
@@ -82,6 +88,12 @@ hr_status hr_source_array_f64(const hr_source *source, const char *key, double *
 /* Strings: text[i] and length[i] for count elements. */
 hr_status hr_source_array_strings(const hr_source *source, const char *key, const char **text,
                                   size_t *length, size_t count, hr_error *err);
+
+/* The names of an object's members, in their order, until the function gives a status
+ * other than HR_OK, which is then the result. Members that are null are left out. */
+typedef hr_status hr_source_member_fn(void *arg, const char *name, hr_error *err);
+hr_status hr_source_members(const hr_source *source, const char *key, hr_source_member_fn *visit,
+                            void *arg, bool *found, hr_error *err);
 
 /* Tensors that are not counted because of their type. */
 size_t hr_source_refused_count(const hr_source *source);

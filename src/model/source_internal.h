@@ -17,6 +17,8 @@ typedef enum hr_value_kind {
   HR_VALUE_BOOL,
   HR_VALUE_STRING,
   HR_VALUE_ARRAY,
+  HR_VALUE_OBJECT,
+  HR_VALUE_NO_OBJECT, /* what should hold the key is something else */
   HR_VALUE_OTHER
 } hr_value_kind;
 
@@ -30,10 +32,11 @@ typedef struct hr_value {
   double real;
   bool truth;
   const char *text;
-  size_t length; /* bytes of text, or elements of an array */
+  size_t length; /* bytes of text, or elements of an array or object */
   const void *cursor;
   size_t at;
   uint32_t element;
+  size_t outer; /* HR_VALUE_NO_OBJECT: bytes of the key that name it; the type is its own */
 } hr_value;
 
 typedef struct hr_source_ops {
@@ -42,6 +45,9 @@ typedef struct hr_source_ops {
   /* The next element of an array; called at most array->length times. */
   void (*next)(hr_value *array, hr_value *element);
   void (*visit)(const hr_source *source, hr_source_visit_fn *visit, void *arg);
+  /* The members of an object that are not null; NULL: the files have no objects. */
+  hr_status (*members)(const hr_value *object, hr_source_member_fn *visit, void *arg,
+                       hr_error *err);
   /* Frees source->values. */
   void (*finish)(hr_source *source);
 } hr_source_ops;
@@ -81,6 +87,8 @@ struct hr_source {
   size_t readable_count;
   hr_source_names *names; /* where names are kept */
   hr_packed *packed;      /* of a packed file, else NULL */
+  char *tokenizer;        /* path of a tokenizer's own file, which is all that is read; else NULL */
+  bool has_weights;       /* which were passed over, for the vocabulary's sake */
 };
 
 /* Counts above these are taken for damage. */
@@ -122,6 +130,10 @@ hr_status hr_safetensors_read_file(hr_source *source, const char *path, hr_file_
                                    hr_error *err);
 /* Files named by an index at path. */
 hr_status hr_safetensors_read_index(hr_source *source, const char *path, hr_error *err);
+
+/* A tokenizer's own file at path, as a source without tensors: the files beside it are
+ * found as those of a model are. */
+hr_status hr_safetensors_read_tokenizer(hr_source *source, const char *path, hr_error *err);
 
 /* A file that belongs to a safetensors model, such as "tokenizer.json": from beside
  * config.json (for NAME_config.json it is NAME_tokenizer.json), or from within a packed

@@ -264,6 +264,17 @@ static hr_status bad(const char *where, const char *what, const char *expected, 
   return hr_fail(err, HR_ERROR_FILE, "%s: %s, expected %s", where, what, expected);
 }
 
+/* *flag stays where there is no such member, or null. */
+static hr_status read_flag(const char *where, const json_t *object, const char *key, bool *flag,
+                           hr_error *err) {
+  const json_t *value = json_object_get(object, key);
+  if (!value || json_is_null(value)) return HR_OK;
+  *flag = json_is_true(value);
+  return json_is_boolean(value)
+             ? HR_OK
+             : hr_fail(err, HR_ERROR_FILE, "%s: '%s' is neither true nor false", where, key);
+}
+
 static const struct {
   const char *name;
   unsigned flag;
@@ -289,13 +300,15 @@ hr_status hr_vocab_add_token(hr_vocab_storage *s, hr_vocab *vocab, const json_t 
                    vocab->where, (long long)id, HR_QUOTE(there->text, there->length),
                    HR_QUOTE(text.text, text.length));
   *there = text;
-  if (s->kinds[id] != HR_TOKEN_UNKNOWN)
-    s->kinds[id] =
-        json_is_true(json_object_get(token, "special")) ? HR_TOKEN_CONTROL : HR_TOKEN_USER;
-  for (size_t i = 0; i < COUNT(added_flags); i++)
-    if (json_is_true(json_object_get(token, added_flags[i].name)))
-      s->added[id] |= (uint8_t)added_flags[i].flag;
-  return HR_OK;
+  bool special = false;
+  hr_status status = read_flag(vocab->where, token, "special", &special, err);
+  if (s->kinds[id] != HR_TOKEN_UNKNOWN) s->kinds[id] = special ? HR_TOKEN_CONTROL : HR_TOKEN_USER;
+  for (size_t i = 0; i < COUNT(added_flags) && status == HR_OK; i++) {
+    bool set = false;
+    status = read_flag(vocab->where, token, added_flags[i].name, &set, err);
+    if (set) s->added[id] |= (uint8_t)added_flags[i].flag;
+  }
+  return status;
 }
 
 /* --- tokenizer_config.json ------------------------------------------------- */
@@ -313,11 +326,18 @@ static hr_piece token_text(const json_t *value) {
 }
 
 /* *id stays as it is when neither file names a token of the vocabulary. */
-static void read_token(const settings *s, const hr_vocab *vocab, const char *key, int32_t *id) {
-  hr_piece text = token_text(json_object_get(s->config, key));
-  if (!text.text) text = token_text(json_object_get(s->special_map, key));
-  int32_t found = text.text ? hr_vocab_find(vocab, text) : -1;
+static hr_status read_token(const settings *s, const hr_vocab *vocab, const char *key, int32_t *id,
+                            hr_error *err) {
+  const json_t *value = json_object_get(s->config, key);
+  if (!value || json_is_null(value)) value = json_object_get(s->special_map, key);
+  if (!value || json_is_null(value)) return HR_OK;
+  hr_piece text = token_text(value);
+  if (!text.text)
+    return hr_fail(err, HR_ERROR_FILE, "%s: '%s' in the settings beside it is no text of a token",
+                   vocab->where, key);
+  int32_t found = hr_vocab_find(vocab, text);
   if (found >= 0) *id = found;
+  return HR_OK;
 }
 
 /* {"32000": {"content": ...}}: tokens beyond those of SentencePiece's file. */
@@ -325,6 +345,9 @@ static hr_status add_tokens(const settings *s, hr_vocab_storage *storage, hr_voc
                             hr_error *err) {
   json_t *list = json_object_get(s->config, "added_tokens_decoder"), *token;
   const char *key;
+  if (list && !json_is_null(list) && !json_is_object(list))
+    return bad(vocab->where, "'added_tokens_decoder' in the settings beside it is no object",
+               "tokens by their ids", err);
   size_t needed = vocab->count, most = vocab->count + 4 * json_object_size(list) + 65536;
   json_object_foreach(list, key, token) {
     char *end;
@@ -351,33 +374,31 @@ static hr_status add_tokens(const settings *s, hr_vocab_storage *storage, hr_voc
   return status;
 }
 
-static bool flag_or(const json_t *config, const char *key, bool otherwise) {
-  const json_t *value = json_object_get(config, key);
-  return json_is_boolean(value) ? json_is_true(value) : otherwise;
-}
-
 /* Where the tokenizer's own file doesn't tell what goes around a text. */
-static void set_around(const settings *s, hr_vocab *vocab, bool sentencepiece) {
+static hr_status set_around(const settings *s, hr_vocab *vocab, bool sentencepiece,
+                            hr_error *err) {
+  bool bos = sentencepiece, eos = false;
+  hr_status status = read_flag(vocab->where, s->config, "add_bos_token", &bos, err);
+  if (status == HR_OK) status = read_flag(vocab->where, s->config, "add_eos_token", &eos, err);
+  if (status != HR_OK) return status;
   if (vocab->around.before_count || vocab->around.after_count) {
     const hr_template *around = &vocab->around;
     if (vocab->bos < 0 && around->before_count) vocab->bos = around->before[0];
     if (vocab->eos < 0 && around->after_count) vocab->eos = around->after[around->after_count - 1];
-    return;
+    return HR_OK;
   }
-  hr_vocab_set_template(vocab, flag_or(s->config, "add_bos_token", sentencepiece),
-                        flag_or(s->config, "add_eos_token", false));
+  hr_vocab_set_template(vocab, bos, eos);
+  return HR_OK;
 }
 
 static hr_status apply_settings(const settings *s, hr_vocab_storage *storage, hr_vocab *vocab,
                                 bool sentencepiece, hr_error *err) {
   hr_status status = sentencepiece ? add_tokens(s, storage, vocab, err) : HR_OK;
-  if (status != HR_OK) return status;
-  read_token(s, vocab, "cls_token", &vocab->bos);
-  read_token(s, vocab, "sep_token", &vocab->eos);
-  read_token(s, vocab, "bos_token", &vocab->bos);
-  read_token(s, vocab, "eos_token", &vocab->eos);
-  set_around(s, vocab, sentencepiece);
-  return HR_OK;
+  if (status == HR_OK) status = read_token(s, vocab, "cls_token", &vocab->bos, err);
+  if (status == HR_OK) status = read_token(s, vocab, "sep_token", &vocab->eos, err);
+  if (status == HR_OK) status = read_token(s, vocab, "bos_token", &vocab->bos, err);
+  if (status == HR_OK) status = read_token(s, vocab, "eos_token", &vocab->eos, err);
+  return status == HR_OK ? set_around(s, vocab, sentencepiece, err) : status;
 }
 
 /* --- Where texts end, beside safetensors ----------------------------------- */
@@ -386,16 +407,21 @@ static void mark_id(const hr_vocab *vocab, unsigned char *mark, int64_t id) {
   if (id >= 0 && (uint64_t)id < vocab->count) mark[id] = 1;
 }
 
-static void mark_number(const hr_vocab *vocab, unsigned char *mark, const json_t *number) {
-  double id = json_is_number(number) ? json_number_value(number) : -1;
+static bool mark_number(const hr_vocab *vocab, unsigned char *mark, const json_t *number) {
+  double id = json_number_value(number);
   if (id >= 0 && id < (double)vocab->count) mark[(size_t)id] = 1;
+  return json_is_number(number);
 }
 
-/* A number or a list of them. */
-static void mark_json(const hr_vocab *vocab, unsigned char *mark, const json_t *ids) {
-  mark_number(vocab, mark, ids);
-  for (size_t i = 0; i < json_array_size(ids); i++)
-    mark_number(vocab, mark, json_array_get(ids, i));
+/* A number, a list of them, or nothing. */
+static hr_status mark_json(const hr_vocab *vocab, unsigned char *mark, const json_t *ids,
+                           hr_error *err) {
+  bool good = !ids || json_is_null(ids) || json_is_array(ids) || mark_number(vocab, mark, ids);
+  for (size_t i = 0; good && i < json_array_size(ids); i++)
+    good = mark_number(vocab, mark, json_array_get(ids, i));
+  return good ? HR_OK
+              : bad(vocab->where, "'eos_token_id' in generation_config.json beside it is no id",
+                    "a whole number or a list of them", err);
 }
 
 static hr_status mark_config(const hr_source *source, const hr_vocab *vocab, unsigned char *mark,
@@ -424,8 +450,8 @@ static hr_status read_ends(const hr_source *source, const settings *s, hr_vocab_
   unsigned char *mark = hr_calloc(vocab->count, 1);
   if (!mark) return hr_fail_memory(err, "end tokens", vocab->count);
   mark_id(vocab, mark, vocab->eos);
-  mark_json(vocab, mark, json_object_get(s->generation, "eos_token_id"));
-  hr_status status = mark_config(source, vocab, mark, err);
+  hr_status status = mark_json(vocab, mark, json_object_get(s->generation, "eos_token_id"), err);
+  if (status == HR_OK) status = mark_config(source, vocab, mark, err);
   if (status == HR_OK) status = hr_vocab_list_ends(storage, vocab, mark, err);
   hr_free(mark);
   return status;
@@ -537,6 +563,14 @@ static hr_status read_folder(const hr_source *source, hr_vocab_storage *storage,
                              bool *found, hr_error *err) {
   static const char *const names[] = {"tokenizer.json", "tokenizer.model"};
   hr_status status = HR_OK;
+  if (source->tokenizer) {
+    hr_file_map map;
+    status = hr_file_map_open(&map, source->tokenizer, err);
+    if (status == HR_OK)
+      status = read_beside(source, &map, source->tokenizer, storage, vocab, err);
+    *found = status == HR_OK;
+    return status;
+  }
   for (size_t i = 0; i < COUNT(names) && status == HR_OK && !*found; i++) {
     hr_file_map map;
     bool there;

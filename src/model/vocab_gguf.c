@@ -481,6 +481,9 @@ hr_status hr_vocab_read_gguf(const hr_source *source, hr_vocab_storage *storage,
   size_t length = 0;
   bool named;
   hr_status status = hr_source_string(source, key, &model, &length, &named, err);
+  if (status == HR_OK && !named && hr_source_is_array(source, "tokenizer.ggml.tokens"))
+    return hr_fail(err, HR_ERROR_FILE, "%s: key '%s' is missing, expected the kind of the tokens",
+                   hr_source_path(source), key);
   if (status != HR_OK || !named) return status;
   if (same(model, length, "none") || same(model, length, "no_vocab")) return HR_OK;
   for (size_t i = 0; i < COUNT(models); i++) {

@@ -22,6 +22,7 @@ typedef struct reader {
   bool letters; /* a step so far has written letters for bytes */
   bool fused;   /* a decoder so far has joined all tokens */
   bool has_decoder;
+  bool no_flag;   /* something that should be true or false is neither: err tells */
 } reader;
 
 /* --- Values ---------------------------------------------------------------- */
@@ -59,9 +60,15 @@ static hr_status lacks(const reader *r, const char *what, const char *name) {
                  r->where, what, HR_QUOTE(name, strlen(name)));
 }
 
-static bool is_true(const json_t *object, const char *key, bool otherwise) {
+/* A value that is no boolean fails the whole file at its end. */
+static bool is_true(reader *r, const json_t *object, const char *key, bool otherwise) {
   const json_t *value = json_object_get(object, key);
-  return json_is_boolean(value) ? json_is_true(value) : otherwise;
+  if (!value || json_is_null(value)) return otherwise;
+  if (!json_is_boolean(value) && !r->no_flag) {
+    r->no_flag = true;
+    wrong(r, key, value, "true or false");
+  }
+  return json_is_true(value);
 }
 
 static hr_piece text_of(const json_t *value) {
@@ -287,18 +294,18 @@ static hr_status normalizer_replace(reader *r, const json_t *json) {
 }
 
 static hr_status normalizer_strip(reader *r, const json_t *json) {
-  unsigned left = is_true(json, "strip_left", true) ? HR_STRIP_LEFT : 0;
-  unsigned right = is_true(json, "strip_right", true) ? HR_STRIP_RIGHT : 0;
+  unsigned left = is_true(r, json, "strip_left", true) ? HR_STRIP_LEFT : 0;
+  unsigned right = is_true(r, json, "strip_right", true) ? HR_STRIP_RIGHT : 0;
   return add_normalizer(r, (hr_text_step){.kind = HR_STEP_STRIP, .flags = left | right});
 }
 
 /* Accents go with case unless it says otherwise. */
 static hr_status normalizer_bert(reader *r, const json_t *json) {
-  bool lower = is_true(json, "lowercase", true);
+  bool lower = is_true(r, json, "lowercase", true);
   unsigned flags = 0;
-  if (!is_true(json, "clean_text", true)) flags |= HR_BERT_KEEP_CONTROL;
-  if (!is_true(json, "handle_chinese_chars", true)) flags |= HR_BERT_KEEP_CJK;
-  if (!is_true(json, "strip_accents", lower)) flags |= HR_BERT_KEEP_ACCENTS;
+  if (!is_true(r, json, "clean_text", true)) flags |= HR_BERT_KEEP_CONTROL;
+  if (!is_true(r, json, "handle_chinese_chars", true)) flags |= HR_BERT_KEEP_CJK;
+  if (!is_true(r, json, "strip_accents", lower)) flags |= HR_BERT_KEEP_ACCENTS;
   if (!lower) flags |= HR_BERT_KEEP_CASE;
   return add_normalizer(r, (hr_text_step){.kind = HR_STEP_BERT, .flags = flags});
 }
@@ -380,9 +387,9 @@ static hr_status pre_tokenizer_bytes(reader *r, const json_t *json) {
   if (r->vocab->byte_level)
     return hr_fail(r->err, HR_ERROR_FILE, "%s: turns bytes into letters twice, expected it once",
                    r->where);
-  if (is_true(json, "add_prefix_space", true))
+  if (is_true(r, json, "add_prefix_space", true))
     status = add_pre_tokenizer(r, (hr_text_step){.kind = HR_STEP_PREFIX_SPACE});
-  if (status == HR_OK && is_true(json, "use_regex", true))
+  if (status == HR_OK && is_true(r, json, "use_regex", true))
     status = add_pre_tokenizers(r, hr_gpt2_words());
   r->vocab->byte_level = true;
   return status;
@@ -391,7 +398,7 @@ static hr_status pre_tokenizer_bytes(reader *r, const json_t *json) {
 /* Always, first or never; older files have a boolean. */
 static hr_status read_prepend_scheme(reader *r, const json_t *json, unsigned *flags) {
   const json_t *scheme = json_object_get(json, "prepend_scheme");
-  *flags = is_true(json, "add_prefix_space", true) ? HR_METASPACE_ALWAYS : 0;
+  *flags = is_true(r, json, "add_prefix_space", true) ? HR_METASPACE_ALWAYS : 0;
   if (!is_text(json_object_get(json, "replacement"), SPACE_MARK))
     return wrong(r, "replacement", json_object_get(json, "replacement"), "U+2581");
   if (!scheme) return HR_OK;
@@ -415,7 +422,7 @@ static hr_status pre_tokenizer_metaspace(reader *r, const json_t *json) {
                         .split = HR_SPLIT_MERGED_WITH_NEXT};
   hr_status status = read_prepend_scheme(r, json, &mark.flags);
   if (status == HR_OK) status = add_pre_tokenizer(r, mark);
-  if (status == HR_OK && is_true(json, "split", true)) status = add_pre_tokenizer(r, split);
+  if (status == HR_OK && is_true(r, json, "split", true)) status = add_pre_tokenizer(r, split);
   return status;
 }
 
@@ -433,7 +440,7 @@ static hr_status read_behavior(reader *r, const json_t *json, hr_split *split) {
 }
 
 static hr_status pre_tokenizer_split(reader *r, const json_t *json) {
-  hr_text_step step = {.kind = HR_STEP_SPLIT, .invert = is_true(json, "invert", false)};
+  hr_text_step step = {.kind = HR_STEP_SPLIT, .invert = is_true(r, json, "invert", false)};
   hr_status status = read_pattern(r, json, &step);
   if (status == HR_OK) status = read_behavior(r, json, &step.split);
   return status == HR_OK ? add_pre_tokenizer(r, step) : status;
@@ -443,7 +450,7 @@ static hr_status pre_tokenizer_split(reader *r, const json_t *json) {
 
 static hr_status pre_tokenizer_digits(reader *r, const json_t *json) {
   static const hr_text_step each = {PATTERN("\\p{N}")}, runs = {PATTERN("\\p{N}+")};
-  return add_pre_tokenizer(r, is_true(json, "individual_digits", false) ? each : runs);
+  return add_pre_tokenizer(r, is_true(r, json, "individual_digits", false) ? each : runs);
 }
 
 static hr_status pre_tokenizer_punctuation(reader *r, const json_t *json) {
@@ -522,8 +529,10 @@ static hr_status decoder_replace(reader *r, const json_t *json) {
 }
 
 static hr_status decoder_strip(reader *r, const json_t *json) {
-  json_int_t start = json_integer_value(json_object_get(json, "start"));
-  json_int_t stop = json_integer_value(json_object_get(json, "stop"));
+  const json_t *from = json_object_get(json, "start"), *to = json_object_get(json, "stop");
+  if (!json_is_integer(from)) return wrong(r, "start", from, "an integer");
+  if (!json_is_integer(to)) return wrong(r, "stop", to, "an integer");
+  json_int_t start = json_integer_value(from), stop = json_integer_value(to);
   if (!is_text(json_object_get(json, "content"), " ") || start < 0 || start > 1 || stop != 0 ||
       !r->fused)
     return lacks(r, "decoder other than of one space at the start of a text", "Strip");
@@ -544,7 +553,7 @@ static hr_status decoder_wordpiece(reader *r, const json_t *json) {
     return lacks(r, "decoder of another model", "WordPiece");
   r->vocab->strip_first_space = true;
   hr_status status = hr_vocab_add_space_decoder(r->storage, r->where, r->err);
-  if (status == HR_OK && is_true(json, "cleanup", true))
+  if (status == HR_OK && is_true(r, json, "cleanup", true))
     status = add_decoder(r, (hr_text_step){.kind = HR_STEP_CLEANUP});
   return status;
 }
@@ -848,11 +857,13 @@ static hr_status read_bpe(reader *r, const json_t *model) {
   for (size_t i = 0; i < COUNT(unknown_here); i++)
     if (!says_nothing(json_object_get(model, unknown_here[i])))
       return lacks(r, "setting of BPE", unknown_here[i]);
-  if (json_number_value(json_object_get(model, "dropout")) != 0)
-    return lacks(r, "setting of BPE", "dropout");
-  r->vocab->ignore_merges = is_true(model, "ignore_merges", false);
-  r->vocab->fuse_unknown = is_true(model, "fuse_unk", false);
-  if (is_true(model, "byte_fallback", false)) mark_bytes(r);
+  const json_t *dropout = json_object_get(model, "dropout");
+  if (dropout && !json_is_null(dropout) && !json_is_number(dropout))
+    return wrong(r, "dropout", dropout, "a number");
+  if (json_number_value(dropout) != 0) return lacks(r, "setting of BPE", "dropout");
+  r->vocab->ignore_merges = is_true(r, model, "ignore_merges", false);
+  r->vocab->fuse_unknown = is_true(r, model, "fuse_unk", false);
+  if (is_true(r, model, "byte_fallback", false)) mark_bytes(r);
   hr_status status = find_unknown(r, model);
   return status == HR_OK ? read_merges(r, model) : status;
 }
@@ -901,9 +912,10 @@ static hr_status read_wordpiece(reader *r, const json_t *model) {
 static hr_status read_unigram(reader *r, const json_t *model) {
   const json_t *id = json_object_get(model, "unk_id");
   r->vocab->fuse_unknown = true;
-  if (is_true(model, "byte_fallback", false)) mark_bytes(r);
+  if (is_true(r, model, "byte_fallback", false)) mark_bytes(r);
   if (!id || json_is_null(id)) return HR_OK;
-  if (!json_is_integer(id) || json_integer_value(id) < 0 ||
+  if (!json_is_integer(id)) return wrong(r, "unk_id", id, "an integer");
+  if (json_integer_value(id) < 0 ||
       (uint64_t)json_integer_value(id) >= r->vocab->count)
     return hr_fail(r->err, HR_ERROR_FILE, "%s: 'unk_id' is %lld, expected 0 to %zu", r->where,
                    (long long)json_integer_value(id), r->vocab->count - 1);
@@ -975,7 +987,7 @@ static hr_status read_root(reader *r, const json_t *root) {
   if (status == HR_OK) status = read_decoder(r, json_object_get(root, "decoder"));
   if (status == HR_OK) status = finish_decoder(r);
   hr_vocab_take_steps(r->storage, r->vocab);
-  return status;
+  return status == HR_OK && r->no_flag ? HR_ERROR_FILE : status;
 }
 
 hr_status hr_vocab_parse_json(const void *data, size_t bytes, const char *where,
