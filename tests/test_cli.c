@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/support/gguf_writer.h"
 #include "tests/support/shell.h"
 
 #define MODELS HEADROW_SOURCE_ROOT "/models/"
@@ -577,4 +578,40 @@ Test(cli, embed_says_what_it_misses) {
   expect_error("$H embed -f $D/none --pooling cls", 3, "none", "expected");
   expect_error("$H embed builtin 'a cat' -f $D/none", 2, "a cat", "expected");
   expect_error("$H embed builtin --pooling best 'a cat'", 2, "best", "mean");
+}
+
+/* A tokenizer's own file, a folder of it, and a vocabulary as GGUF: all but run. */
+Test(cli, vocabularies_need_no_weights) {
+  result r = shell("$H tokenize $ROOT/tests/fixtures/spm_bpe.model 'a b' > $D/one;"
+                   "mkdir $D/f && cp $ROOT/tests/fixtures/spm_bpe.model $D/f/tokenizer.model &&"
+                   "$H tokenize $D/f 'a b' > $D/two && cmp $D/one $D/two && cat $D/one");
+  cr_expect(r.status == 0 && *r.out && strchr("0123456789", *r.out), "%s%s", r.out, r.err);
+  finish(&r);
+  r = shell("mkdir $D/f && cp $ROOT/tests/fixtures/spm_bpe.model $D/f/tokenizer.model &&"
+            "$H info $D/f && $H info $D/f --json");
+  cr_expect(r.status == 0 && strstr(r.out, "no weights") && strstr(r.out, "\"memory\":null"), "%s%s",
+            r.out, r.err);
+  finish(&r);
+  expect_error("mkdir $D/f && cp $ROOT/tests/fixtures/spm_bpe.model $D/f/tokenizer.model;"
+               "$H run $D/f -p a", 3, "without a model", NULL);
+  gguf_writer w;
+  size_t size;
+  static const char *const tokens[] = {"<unk>", "<s>", "</s>", "a"};
+  gguf_writer_init(&w);
+  gguf_put_string(&w, "general.architecture", "llama");
+  gguf_put_string(&w, "tokenizer.ggml.model", "llama");
+  gguf_put_strings(&w, "tokenizer.ggml.tokens", tokens, 4);
+  unsigned char *data = gguf_writer_finish(&w, &size);
+  char path[] = "/tmp/headrow-vocabulary-XXXXXX";
+  int fd = mkstemp(path);
+  cr_assert(fd >= 0 && write(fd, data, size) == (ssize_t)size && close(fd) == 0);
+  free(data);
+  setenv("VOCABULARY", path, 1);
+  r = shell("$H info $VOCABULARY -v");
+  cr_expect(r.status == 0 && strstr(r.out, "no weights") && strstr(r.out, "4 tokens") &&
+                strstr(r.out, "tokenizer.ggml.tokens"),
+            "%s%s", r.out, r.err);
+  finish(&r);
+  expect_error("$H run $VOCABULARY -p a", 3, "no weights", NULL);
+  unlink(path);
 }

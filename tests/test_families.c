@@ -431,8 +431,21 @@ Test(families, what_a_config_may_not_ask_for) {
       {"llama3", "attention_bias", "true", "layers.0.self_attn.q_proj.bias' is missing"},
       {"llama3", "mlp_bias", "true", "layers.0.mlp.gate_proj.bias' is missing"},
       {"bert", "num_labels", "4", "gives 3 scores, expected 4: key 'num_labels'"},
+      {"bert", "id2label", "{\"0\": \"a\", \"1\": \"b\"}",
+       "gives 3 scores, expected 2: the labels of key 'id2label'"},
+      {"bert", "id2label", "{\"0\": \"a\", \"1\": \"b\", \"3\": \"c\"}", "'id2label.2' is missing"},
+      {"bert", "id2label", "{\"0\": \"a\", \"1\": 1, \"2\": \"c\"}", "'id2label.1' has type integer"},
+      {"bert", "id2label", "[\"a\", \"b\", \"c\"]", "'id2label' has type array, expected an object"},
       {"bert", "is_decoder", "true", "'is_decoder' is true"},
+      {"llama3", "rope_scaling.type", "\"linear\"", "ask for two scalings"},
       {"qwen3", "quantization_config.quant_method", "\"gptq\"", "is 'gptq'"},
+      {"qwen3", "quantization_config.bits", "4", "'quantization_config.quant_method' is missing"},
+      /* another type or name is not the same as nothing */
+      {"llama3", "rope_scaling", "\"linear\"", "'rope_scaling' has type string, expected an object"},
+      {"llama3", "rope_scaling", "[8]", "'rope_scaling' has type array, expected an object"},
+      {"llama3", "rope_scaling.faktor", "8", "'rope_scaling' has a member 'faktor'"},
+      {"mpt", "attn_config", "7", "'attn_config' has type integer, expected an object"},
+      {"qwen3", "quantization_config", "true", "'quantization_config' has type bool"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     expect_refused(cases[i].name, cases[i].key, cases[i].value, cases[i].part);
@@ -778,6 +791,94 @@ Test(families, a_classifier_gives_its_scores) {
   finish(&r);
   hr_session_free(session);
   hr_model_free(model);
+  remove_folder(&folder);
+  json_decref(config);
+}
+
+Test(families, scores_have_the_names_of_the_file) {
+  json_t *config = json_load_file(FAMILIES "bert_config.json", 0, NULL);
+  set_member(config, "id2label", json_pack("{s:s, s:s, s:s}", "0", "no", "1", "may be", "2", "yes"));
+  path folder = make_folder(FAMILIES "bert.safetensors", config);
+  hr_model *model = open_model(folder.text);
+  cr_expect_str_eq(hr_model_label(model, 1), "may be");
+  cr_expect_null(hr_model_label(model, 3));
+  hr_model_free(model);
+  setenv("MODEL", folder.text, 1);
+  result r = shell("$H embed \"$MODEL\" --ids 1,5,2 --scores --json");
+  cr_expect(strstr(r.out, "\"labels\":[\"no\",\"may be\",\"yes\"]"), "%s %s", r.out, r.err);
+  finish(&r);
+  r = shell("$H embed \"$MODEL\" --ids 1,5,2 --scores");
+  cr_expect_str_eq(r.err, "scores: no, may be, yes\n");
+  finish(&r);
+  r = shell("$H info \"$MODEL\"");
+  cr_expect(strstr(r.out, "\"may be\""), "%s %s", r.out, r.err);
+  finish(&r);
+  remove_folder(&folder);
+  json_decref(config);
+}
+
+/* What the command makes of ids and segments, against the session. */
+Test(families, segments_come_with_the_ids) {
+  json_t *config = json_load_file(FAMILIES "bert_config.json", 0, NULL);
+  path folder = make_folder(FAMILIES "bert.safetensors", config);
+  hr_model *model = open_model(folder.text);
+  const int32_t ids[] = {1, 5, 2, 7, 2}, types[] = {0, 0, 0, 1, 1};
+  hr_session *session = encode(model, ids, types, 5, 1);
+  const float *scores = hr_session_scores(session, 0);
+  char line[100];
+  snprintf(line, sizeof line, "%.9g %.9g %.9g\n", (double)scores[0], (double)scores[1],
+           (double)scores[2]);
+  setenv("MODEL", folder.text, 1);
+  result r = shell("$H embed \"$MODEL\" --ids 1,5,2,7,2 --types '0 0 0 1 1' --scores");
+  cr_expect_str_eq(r.out, line, "%s", r.err);
+  finish(&r);
+  r = shell("$H embed \"$MODEL\" --ids 1,5,2,7,2 --scores");
+  cr_expect_str_neq(r.out, line);
+  finish(&r);
+  expect_error("$H embed \"$MODEL\" --ids 1,5,2 --types 0,0 --scores", 2, "--types", "2 segments");
+  expect_error("$H embed \"$MODEL\" --ids 1,5,2 --types 0,0,9 --scores", 2, "type 9", NULL);
+  expect_error("$H embed \"$MODEL\" --types 0,0 a", 2, "--types", "--ids");
+  hr_session_free(session);
+  hr_model_free(model);
+  remove_folder(&folder);
+  json_decref(config);
+}
+
+/* Its score for a pair is the same by text and by ids. */
+Test(families, a_pair_is_ranked_by_its_ids) {
+  json_t *config = json_load_file(FAMILIES "roberta_config.json", 0, NULL);
+  path folder = make_folder(FAMILIES "roberta.safetensors", config);
+  hr_model *model = open_model(folder.text);
+  const int32_t ids[] = {1, 5, 2, 7, 2};
+  hr_session *session = encode(model, ids, NULL, 5, 1);
+  char line[40];
+  snprintf(line, sizeof line, "%.9g\n", (double)hr_session_scores(session, 0)[0]);
+  setenv("MODEL", folder.text, 1);
+  result r = shell("$H rerank \"$MODEL\" --ids 1,5,2,7,2");
+  cr_expect_str_eq(r.out, line, "%s", r.err);
+  finish(&r);
+  expect_error("$H rerank \"$MODEL\" --ids 1,5 -q a", 2, "--ids", "expected one of them");
+  hr_session_free(session);
+  hr_model_free(model);
+  remove_folder(&folder);
+  json_decref(config);
+}
+
+Test(families, sentence_transformers_may_not_put_a_matrix_behind) {
+  hr_error err = {0};
+  json_t *config = json_read(FAMILIES "bert_config.json");
+  path folder = make_folder(FAMILIES "bert.safetensors", config);
+  path file = path_of("%s/modules.json", folder.text);
+  json_t *modules = json_pack("[{s:s}, {s:s}]", "type", "sentence_transformers.models.Transformer",
+                              "type", "sentence_transformers.models.Pooling");
+  cr_assert(json_dump_file(modules, file.text, 0) == 0);
+  hr_model_free(open_model(folder.text));
+  json_array_append_new(modules, json_pack("{s:s}", "type", "sentence_transformers.models.Dense"));
+  cr_assert(json_dump_file(modules, file.text, 0) == 0);
+  cr_expect_null(hr_model_open(folder.text, NULL, &err));
+  cr_expect(strstr(err.message, "modules.json") && strstr(err.message, "models.Dense"), "%s",
+            err.message);
+  json_decref(modules);
   remove_folder(&folder);
   json_decref(config);
 }

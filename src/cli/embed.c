@@ -9,7 +9,7 @@
 
 typedef struct settings {
   cli_common common;
-  const char *file;
+  const char *file, *types;
   cli_choice pooling;
   bool no_normalize, scores, truncate, json;
 } settings;
@@ -24,10 +24,13 @@ static const cli_option options[] = {
      "how the rows of a text become one vector: their mean, the first or\n"
      "the last; default: as the model was trained",
      CLI_CHOICE, AT(pooling), .choices = poolings},
+    {"types", 0, "LIST|@FILE", CLI_TYPES_HELP, CLI_TEXT, AT(types)},
     {"no-normalize", 0, NULL, "leave the vector's length as it is (default: length 1)", CLI_FLAG,
      AT(no_normalize)},
-    {"scores", 0, NULL, "the scores of the model's classifier in place of the vector", CLI_FLAG,
-     AT(scores)},
+    {"scores", 0, NULL,
+     "the scores of the model's classifier in place of the vector; what\n"
+     "they are called is told on standard error",
+     CLI_FLAG, AT(scores)},
     {"truncate", 0, NULL, "cut a text that is longer than the context, and say so", CLI_FLAG,
      AT(truncate)},
     {"json", 0, NULL, "a line of JSON for each text", CLI_FLAG, AT(json)},
@@ -93,6 +96,7 @@ static int tokenize_all(const settings *s, const hr_model *model, cli_text_list 
 
 typedef struct printer {
   const settings *settings;
+  const hr_model *model;
   hr_pooling pooling;
   float *vector; /* [width] */
   size_t width;  /* numbers of a line */
@@ -102,9 +106,26 @@ static int print_json(const printer *p, const cli_text *t) {
   json_t *numbers = json_array();
   for (size_t k = 0; k < p->width; k++)
     json_array_append_new(numbers, json_real((double)p->vector[k]));
-  return cli_print_json(json_pack(
+  json_t *line = json_pack(
       "{s:o, s:I, s:o}", "text", t->text ? cli_json_text(t->text, t->length) : json_null(),
-      "tokens", (json_int_t)t->count, p->settings->scores ? "scores" : "embedding", numbers));
+      "tokens", (json_int_t)t->count, p->settings->scores ? "scores" : "embedding", numbers);
+  if (p->settings->scores) json_object_set_new(line, "labels", cli_json_labels(p->model));
+  return cli_print_json(line);
+}
+
+/* The columns of the lines to come, where the model's files name them. */
+static int tell_labels(const hr_model *model) {
+  cli_bytes line = {0};
+  bool good = true;
+  for (size_t i = 0; good && i < hr_model_classes(model); i++) {
+    const char *label = hr_model_label(model, i);
+    good = label && cli_bytes_add(&line, i ? ", " : "", i ? 2 : 0) &&
+           cli_bytes_add(&line, label, strlen(label));
+  }
+  good = good && cli_bytes_add(&line, "", 1);
+  if (good) cli_note("scores: %s", line.data);
+  cli_bytes_free(&line);
+  return good || !hr_model_label(model, 0) ? HR_OK : cli_fail_memory();
 }
 
 static hr_status fill_vector(const printer *p, const hr_session *session, size_t text,
@@ -147,10 +168,12 @@ static int choose_pooling(const settings *s, const hr_model *model, hr_pooling *
 
 static int embed(const settings *s, const hr_model *model, cli_text_list *list) {
   printer p = {.settings = s,
+               .model = model,
                .width = s->scores ? hr_model_classes(model) : hr_model_width(model)};
   if (p.width == 0)
     return cli_fail(HR_ERROR_USAGE, "--scores: the model has no classifier, expected one that has");
   int status = s->scores ? HR_OK : choose_pooling(s, model, &p.pooling);
+  if (status == HR_OK && s->scores && !s->json && !s->common.quiet) status = tell_labels(model);
   if (status != HR_OK) return status;
   hr_session *session = cli_open_session(&s->common, model, &status);
   if (!session) return status;
@@ -164,11 +187,12 @@ static int embed(const settings *s, const hr_model *model, cli_text_list *list) 
 }
 
 static int find_texts(const settings *s, size_t first, cli_text_list *list) {
+  if (!s->common.ids && s->types)
+    return cli_fail(HR_ERROR_USAGE, "--types: given without ids, expected --ids with it");
   if (!s->common.ids) return cli_find_texts(&s->common, first, s->file, list);
   if (s->file || s->common.positional.count > first)
     return cli_fail(HR_ERROR_USAGE, "--ids: given beside a text, expected one of them");
-  if (!cli_add_text(list, NULL, 0)) return cli_fail_memory();
-  return cli_read_ids("--ids", s->common.ids, &list->item[0].ids, &list->item[0].count);
+  return cli_add_ids(&s->common, s->types, list);
 }
 
 static int embed_command(const cli_command *command, int argc, char **argv) {

@@ -9,6 +9,7 @@
 
 #include "acts.h"
 #include "base/memory.h"
+#include "builtin.h"
 #include "cli.h"
 #include "engine/engine.h"
 #include "kernels/select.h"
@@ -19,6 +20,7 @@
 #include "output.h"
 #include "sched/memory.h"
 #include "sched/placement.h"
+#include "texts.h"
 #include "threads.h"
 
 typedef struct settings {
@@ -360,7 +362,15 @@ static void print_model(const hr_model *model, const hr_source *source, const me
               model->token_count);
   else
     cli_print("tokenizer       none: ids only\n");
+  if (model->tokenizer && model->token_count < d->vocab)
+    cli_print("                the embedding's last %zu rows have no text\n",
+              d->vocab - model->token_count);
   cli_print_acts(t);
+  for (uint32_t i = 0; model->loaded.labels && i < d->classes; i++) {
+    cli_print(i ? "                " : "labels          ");
+    cli_print_quoted(model->loaded.labels[i], strlen(model->loaded.labels[i]));
+    cli_print("\n");
+  }
   print_sizes(model, source, m);
 }
 
@@ -393,16 +403,15 @@ static json_t *json_model(const hr_model *model, const hr_source *source, const 
     if (panels[i])
       json_object_set_new(matrices, hr_panel_name((hr_panel_type)i),
                           json_integer((json_int_t)panels[i]));
-  return json_pack("{s:o, s:s, s:s, s:o, s:o, s:I, s:o, s:o, s:o}", "path",
+  return json_pack("{s:o, s:s, s:s, s:o, s:o, s:o, s:I, s:o, s:o, s:o}", "path",
                    cli_json_text(model->path, strlen(model->path)), "format",
                    hr_source_get_kind(source) == HR_SOURCE_GGUF ? "gguf" : "safetensors", "family",
-                   t->description.family, "block", cli_json_acts(t), "tokenizer",
+                   t->description.family, "block", cli_json_acts(t), "labels",
+                   cli_json_labels(model), "tokenizer",
                    model->tokenizer ? json_string(tokenizer_names[model->vocab_kind]) : json_null(),
                    "parameters", (json_int_t)model->loaded.parameters, "tensors", tensors,
                    "matrices", matrices, "memory", json_memory(model, m));
 }
-
-/* --- From start to end ----------------------------------------------------------- */
 
 /* The source escapes strings in values; keys come as the file has them. */
 static void print_value(void *data, const char *key, const char *type, const char *value) {
@@ -411,6 +420,87 @@ static void print_value(void *data, const char *key, const char *type, const cha
   for (; *key; key++) cli_print("%c", (unsigned char)*key < 0x20 || *key == 0x7f ? '?' : *key);
   cli_print(" (%s) = %s\n", type, value);
 }
+
+/* --- A vocabulary without a model ------------------------------------------------ */
+
+static void print_token(const char *title, const hr_model *model, int32_t id) {
+  size_t length;
+  const char *text = id < 0 ? NULL : hr_token_text(model, id, true, &length, NULL);
+  if (!text) return;
+  cli_print("%-15s %d ", title, id);
+  cli_print_quoted(text, length);
+  cli_print("\n");
+}
+
+static json_t *json_token(int32_t id) {
+  return id < 0 ? json_null() : json_integer(id);
+}
+
+/* What kind of model the vocabulary is from, where the files say it. */
+static bool find_family(const hr_source *source, const char **family, size_t *length) {
+  bool found;
+  hr_error ignored;
+  const char *key =
+      hr_source_get_kind(source) == HR_SOURCE_GGUF ? "general.architecture" : "model_type";
+  return hr_source_string(source, key, family, length, &found, &ignored) == HR_OK && found;
+}
+
+static const char *vocabulary_format(const hr_source *source) {
+  return hr_source_get_kind(source) == HR_SOURCE_GGUF ? "gguf" : "tokenizer";
+}
+
+static json_t *json_vocabulary(const hr_model *model, const hr_source *source) {
+  const char *family;
+  size_t length;
+  bool told = find_family(source, &family, &length);
+  return json_pack("{s:o, s:s, s:o, s:n, s:s, s:I, s:o, s:o, s:i, s:n}", "path",
+                   cli_json_text(model->path, strlen(model->path)), "format",
+                   vocabulary_format(source), "family",
+                   told ? cli_json_text(family, length) : json_null(), "block", "tokenizer",
+                   tokenizer_names[model->vocab_kind], "tokens", (json_int_t)model->token_count,
+                   "start_token", json_token(model->start_token), "end_token",
+                   json_token(model->end_token), "parameters", 0, "memory");
+}
+
+static void print_vocabulary(const hr_model *model, const hr_source *source) {
+  cli_print("model           %s (%s): no weights, a vocabulary only\n", model->path,
+            hr_source_get_kind(source) == HR_SOURCE_GGUF ? "GGUF" : "a tokenizer's file");
+  const char *family;
+  size_t length;
+  if (find_family(source, &family, &length)) {
+    cli_print("family          ");
+    cli_print_quoted(family, length);
+    cli_print("\n");
+  }
+  cli_print("tokenizer       %s, %zu tokens\n", tokenizer_names[model->vocab_kind],
+            model->token_count);
+  print_token("start token", model, model->start_token);
+  print_token("end token", model, model->end_token);
+}
+
+/* A vocabulary can be tokenized with, and nothing else. */
+static int show_vocabulary(const settings *s, const char *name, const hr_source *source,
+                           json_t *document) {
+  int status = HR_OK;
+  if (s->loss)
+    return cli_fail(HR_ERROR_FILE, "%s: holds no weights, expected some for --loss", name);
+  hr_model *model = cli_open_model(&s->common, name, true, &status);
+  if (!model) return status;
+  if (!model->tokenizer) {
+    status = cli_fail(HR_ERROR_FILE, "%s: holds neither weights nor a vocabulary that is known",
+                      model->path);
+  } else if (document) {
+    json_object_set_new(document, "model", json_vocabulary(model, source));
+  } else {
+    print_vocabulary(model, source);
+    if (s->common.verbose) cli_print("values\n");
+    if (s->common.verbose) hr_source_visit_values(source, print_value, NULL);
+  }
+  hr_model_free(model);
+  return status;
+}
+
+/* --- From start to end ----------------------------------------------------------- */
 
 /* The one question that needs the weights: they are packed, and compared with
  * the values of the file, which is opened once more for that. described is what
@@ -450,8 +540,25 @@ static int show_planned(const settings *s, const hr_model *model, const machine 
   return HR_OK;
 }
 
+/* A source that is a vocabulary and says so; NULL for anything else, faults too. */
+static hr_source *open_vocabulary(const char *name) {
+  hr_error ignored;
+  hr_source *source = name && strcmp(name, CLI_BUILTIN) != 0
+                          ? hr_source_open_vocabulary(name, &ignored)
+                          : NULL;
+  if (!source || hr_source_is_vocabulary(source)) return source;
+  hr_source_close(source);
+  return NULL;
+}
+
 static int show_model(const settings *s, const char *name, const machine *m, json_t *document) {
   int status = HR_OK;
+  hr_source *vocabulary = open_vocabulary(name);
+  if (vocabulary) {
+    status = show_vocabulary(s, name, vocabulary, document);
+    hr_source_close(vocabulary);
+    return status;
+  }
   hr_model *model = cli_plan_model(&s->common, name, &status);
   if (!model) return status;
   cli_tell_about_model(&s->common, model);
@@ -512,7 +619,7 @@ const cli_command cli_info_command = {
     .summary = "describe a model, or the machine",
     .details =
         "A model is described act by act, with the memory it needs for a context (--ctx); -v adds\n"
-        "the values of its file. --cpu tells cores, limits and the one that decides the number of\n"
+        "the values of its file. Of a vocabulary without weights the tokenizer is. --cpu tells cores, limits and the one that decides the number of\n"
         "threads, features and the kernel in each slot.",
     .options = options,
     .option_count = sizeof options / sizeof *options,

@@ -9,7 +9,7 @@
 
 typedef struct settings {
   cli_common common;
-  const char *query, *file;
+  const char *query, *file, *types;
   bool sort, json;
 } settings;
 
@@ -18,6 +18,7 @@ typedef struct settings {
 static const cli_option options[] = {
     {"query", 'q', "TEXT", "what the texts are scored for", CLI_TEXT, AT(query)},
     {"file", 'f', "FILE", "a text on each line of FILE, - for standard input", CLI_TEXT, AT(file)},
+    {"types", 0, "LIST|@FILE", CLI_TYPES_HELP, CLI_TEXT, AT(types)},
     {"sort", 0, NULL, "best first (default: in the order given)", CLI_FLAG, AT(sort)},
     {"json", 0, NULL, "a line of JSON for each text", CLI_FLAG, AT(json)},
 };
@@ -75,9 +76,10 @@ static int print_scores(const settings *s, const cli_text_list *list, const floa
     if (s->json) {
       status = cli_print_json(json_pack("{s:I, s:f, s:o}", "index", (json_int_t)places[i].index,
                                         "score", (double)places[i].score, "text",
-                                        cli_json_text(t->text, t->length)));
+                                        t->text ? cli_json_text(t->text, t->length)
+                                                : json_null()));
     } else {
-      cli_print("%.9g\t", (double)places[i].score);
+      cli_print("%.9g%s", (double)places[i].score, t->text ? "\t" : "");
       cli_write(t->text, t->length);
       cli_print("\n");
     }
@@ -93,7 +95,7 @@ static int rerank(const settings *s, const hr_model *model, cli_text_list *list)
                     s->common.positional.item[0], hr_model_classes(model));
   hr_session *session = cli_open_session(&s->common, model, &status);
   if (!session) return status;
-  for (size_t i = 0; i < list->count && status == HR_OK; i++)
+  for (size_t i = 0; i < list->count && status == HR_OK && !s->common.ids; i++)
     status = tokenize_pair(s, model, &list->item[i], i + 1, hr_session_context(session));
   float *scores = calloc(list->count, sizeof *scores);
   if (status == HR_OK && !scores) status = cli_fail_memory();
@@ -104,6 +106,17 @@ static int rerank(const settings *s, const hr_model *model, cli_text_list *list)
   return status;
 }
 
+/* A pair by its ids is one text, and has no query. */
+static int find_pairs(const settings *s, cli_text_list *list) {
+  if (s->common.ids && (s->query || s->file || s->common.positional.count > 1))
+    return cli_fail(HR_ERROR_USAGE, "--ids: given beside a text, expected one of them");
+  if (s->common.ids) return cli_add_ids(&s->common, s->types, list);
+  if (s->types)
+    return cli_fail(HR_ERROR_USAGE, "--types: given without ids, expected --ids with it");
+  if (!s->query) return cli_fail(HR_ERROR_USAGE, "--query: none given, expected a text");
+  return cli_find_texts(&s->common, 1, s->file, list);
+}
+
 static int rerank_command(const cli_command *command, int argc, char **argv) {
   settings s = {0};
   cli_text_list list = {0};
@@ -111,10 +124,7 @@ static int rerank_command(const cli_command *command, int argc, char **argv) {
   if (!cli_start(command, argc, argv, &s, &status)) return status;
   if (s.common.positional.count == 0)
     return cli_fail(HR_ERROR_USAGE, "MODEL: none given, expected one with a ranking head");
-  if (!s.query) return cli_fail(HR_ERROR_USAGE, "--query: none given, expected a text");
-  if (s.common.ids)
-    return cli_fail(HR_ERROR_USAGE, "--ids: has no use here, expected a query and texts");
-  status = cli_find_texts(&s.common, 1, s.file, &list);
+  status = find_pairs(&s, &list);
   hr_model *model = status == HR_OK ? cli_open_model(&s.common, s.common.positional.item[0], false,
                                                      &status)
                                     : NULL;
@@ -126,12 +136,13 @@ static int rerank_command(const cli_command *command, int argc, char **argv) {
 
 const cli_command cli_rerank_command = {
     .name = "rerank",
-    .arguments = "MODEL -q QUERY [TEXT...] [-f FILE] [options]",
+    .arguments = "MODEL -q QUERY [TEXT...] [-f FILE] | --ids LIST [options]",
     .summary = "score texts for a query",
     .details =
         "Prints a line for each text: its score, a tab, the text. Higher is better; a model's\n"
         "scores are compared with each other only. Without texts, the lines of standard input\n"
-        "are read. For 'quiet' write --quiet: -q is the query here.",
+        "are read. --ids gives one pair as it is, with the tokens around it. For 'quiet' write\n"
+        "--quiet: -q is the query here.",
     .options = options,
     .option_count = sizeof options / sizeof *options,
     .run = rerank_command,

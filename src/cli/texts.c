@@ -44,6 +44,19 @@ static int add_lines(cli_text_list *list) {
   return HR_OK;
 }
 
+int cli_add_ids(const cli_common *common, const char *types, cli_text_list *list) {
+  size_t count;
+  if (!cli_add_text(list, NULL, 0)) return cli_fail_memory();
+  cli_text *t = &list->item[list->count - 1];
+  int status = cli_read_ids("--ids", common->ids, &t->ids, &t->count);
+  if (status != HR_OK || !types) return status;
+  status = cli_read_ids("--types", types, &t->types, &count);
+  if (status == HR_OK && count != t->count)
+    return cli_fail(HR_ERROR_USAGE, "--types: %zu segments for %zu ids, expected one for each",
+                    count, t->count);
+  return status;
+}
+
 int cli_find_texts(const cli_common *common, size_t first, const char *file, cli_text_list *list) {
   const cli_texts *p = &common->positional;
   if (file && p->count > first)
@@ -72,6 +85,15 @@ void cli_free_texts(cli_text_list *list) {
   }
   free(list->item);
   cli_bytes_free(&list->file);
+}
+
+json_t *cli_json_labels(const hr_model *model) {
+  json_t *labels = hr_model_label(model, 0) ? json_array() : json_null();
+  for (size_t i = 0; json_is_array(labels) && i < hr_model_classes(model); i++) {
+    const char *label = hr_model_label(model, i);
+    json_array_append_new(labels, cli_json_text(label, strlen(label)));
+  }
+  return labels;
 }
 
 /* --- Through the model --------------------------------------------------------- */

@@ -27,7 +27,16 @@ bool cli_names_model(const char *argument);
  * and no arguments: standard input where it is no terminal). Returns a status. */
 int cli_find_texts(const cli_common *common, size_t first, const char *file, cli_text_list *list);
 bool cli_add_text(cli_text_list *list, const char *text, size_t length);
+/* One text of the common option --ids, with the segments of --types (NULL: all 0).
+ * Returns a status. */
+int cli_add_ids(const cli_common *common, const char *types, cli_text_list *list);
+#define CLI_TYPES_HELP                                                        \
+  "segment of each of --ids (token types): 0 and 1 in a pair of texts;\n" \
+  "default: all 0"
 void cli_free_texts(cli_text_list *list);
+
+/* What the scores of the model's classifier are called; null where its files do not say. */
+json_t *cli_json_labels(const hr_model *model);
 
 /* Called with what the session holds of items [begin, begin + count) of the list;
  * returns a status. */
