@@ -48,11 +48,15 @@ HR_INLINE void q8_block(size_t panels, size_t rows, const char *panel, size_t pa
   }
 }
 
-/* A chunk of some panels stays in the second cache while all rows of a row block
- * pass by: not more than ROW_BLOCK rows and ACTIVATION_BYTES of activations, which
- * stay there too. Reading ahead is left to the CPU: fetching the next chunk meanwhile
- * costs more than it brings. */
-enum { CHUNK = 64, ROW_BLOCK = 128, ACTIVATION_BYTES = 512 << 10 };
+/* A chunk of some panels, CHUNK blocks, stays in the second cache while all rows of a
+ * row block pass by: ACTIVATION_BYTES of them, which stay there too. Reading ahead is
+ * left to the CPU: fetching the next chunk meanwhile costs more than it brings.
+ * MANY_CHUNKS_ROWS is the most rows of a row block whose rows have several chunks. */
+enum {
+  CHUNK = 64,
+  ACTIVATION_BYTES = 512 << 10,
+  MANY_CHUNKS_ROWS = ACTIVATION_BYTES / (CHUNK * (HR_Q8_BLOCK + 8))
+};
 
 typedef struct q8_chunk {
   const char *panel;
@@ -127,7 +131,7 @@ HR_INLINE void q8_rows(const hr_product *p, const q8_chunk *c, size_t panels, si
 /* `panels` panels from output first on, for the rows of a row block. */
 HR_INLINE void q8_panels(const hr_product *p, size_t panels, size_t first, size_t row,
                          size_t count) {
-  _Alignas(64) float sums[ROW_BLOCK * PANELS * 16];
+  _Alignas(64) float sums[MANY_CHUNKS_ROWS * PANELS * 16];
   size_t blocks = hr_q8_blocks(p->k);
   q8_chunk c = {.panel = product_panel(p, HR_PANEL_Q8, first),
                 .panel_bytes = hr_panel_bytes(HR_PANEL_Q8, p->k),
@@ -141,7 +145,7 @@ HR_INLINE void q8_panels(const hr_product *p, size_t panels, size_t first, size_
 
 HR_INLINE size_t q8_row_block(const hr_product *p) {
   size_t rows = ACTIVATION_BYTES / hr_q8_row_bytes(p->k) / ROWS * ROWS;
-  return rows < 4 * ROWS ? 4 * ROWS : rows < ROW_BLOCK ? rows : ROW_BLOCK / ROWS * ROWS;
+  return rows < 4 * ROWS ? 4 * ROWS : rows;
 }
 
 void KERNEL(product_q8)(const hr_product *p) {
