@@ -29,7 +29,13 @@ HR_INLINE void float_chunk(hr_panel_type type, size_t panels, size_t rows, const
     HR_UNROLL for (size_t p = 0; p < panels; p++) c[r][p] = lanes_set(0.0f);
   for (size_t k = begin; k < end; k++) {
     lanes w[4];
-    if (rows == 1) float_fetch(type, panels, panel, panel_bytes, k);
+    if (rows == 1) { /* weight after weight: all at once don't fit AVX2's registers */
+      lanes v = lanes_spread(x[0] + k);
+      float_fetch(type, panels, panel, panel_bytes, k);
+      HR_UNROLL for (size_t p = 0; p < panels; p++)
+        c[0][p] = lanes_fma(widen16(type, panel + p * panel_bytes, k), v, c[0][p]);
+      continue;
+    }
     HR_UNROLL for (size_t p = 0; p < panels; p++) w[p] = widen16(type, panel + p * panel_bytes, k);
     HR_UNROLL for (size_t r = 0; r < rows; r++) {
       lanes v = lanes_spread(x[r] + k);
