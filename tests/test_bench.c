@@ -717,6 +717,8 @@ Test(bench, what_can_not_be_measured_is_an_error) {
       {"$H bench -c 1000 -p 1 -n 0 -d 1k", 6, "1025"},
       {"$H bench --synthetic dim=64,layers=1:f64", 2, "f64"},
       {"$H bench --synthetic dim=65536,layers=1024:f32", 4, "MiB"},
+      {"$H bench -q --synthetic dim=2048,layers=2,ffn=32,vocab=300:q8_0 -p 0 -n 1 -d 260k -b 1000",
+       4, "1000 sequences of 266241 positions"},
   };
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     result o = shell(all[i].line);

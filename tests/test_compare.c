@@ -71,7 +71,7 @@ Test(compare, rates_are_explained) {
       "GOP/s by 4 threads with dotprod)",
       "10.00 x 1.00 = 10.00", "generate 128: laptop is 6.67 times as fast as board",
       "Both are limited by reading memory", "35.75 GB/s by 4 threads, against 7.15 GB/s",
-      "5.00 x 1.33 = 6.67", "2 of 5 samples of board were disturbed", "an invented laptop",
+      "5.00 x 1.33 = 6.67", "2 of 5 samples of board were disturbed, such as: other programs", "an invented laptop",
       "an invented board", "6.1.0-invented", "70.0 % int8", "60.0 % read, 2 of 5 disturbed",
       "35.75", "(0.20 x)");
   cr_expect(!strstr(r.out, "arithmetic "), "what does not differ is not shown: %s", r.out);
@@ -209,7 +209,9 @@ Test(compare, batches_are_tests_of_their_own) {
                            "board.json >b.json; $H compare laptop.json b.json --html p.html; "
                            "$H compare -q --csv b.json; cat p.html");
   EXPECT_WORDS(r.out, "generate 128, batch 4", "generate 128: laptop is 6.67 times as fast as b",
-               "generate,128,0,b.json", ",4\n", "generate 128, by sequences at once");
+               "generate,128,0,b.json", ",4\n", "generate 128, by sequences at once",
+               /* 2 x 73.728e9 multiply-adds of 512 tokens at 210 a second */
+               "b: generate 128, batch 4, 1.03e+03 operations a byte, 60.48 billion a second");
   EXPECT_WORDS(r.err, "laptop: not measured: generate 128, batch 4\n");
   finish(&r);
 }
@@ -307,11 +309,18 @@ Test(compare, what_is_no_such_file_is_refused_by_name) {
 }
 
 /* What a limit says that was measured too low is not reasoned from. */
-Test(compare, an_invalid_limit_explains_nothing) {
+Test(compare, what_is_not_valid_explains_nothing) {
   result r = compared(BOTH "sed 's/\"valid\": true/\"valid\": false/; s/\"percent\": [0-9.]*/"
                            "\"percent\": 2361/' board.json >x.json; $H compare laptop.json x.json");
   EXPECT_WORDS(r.out, "The limit of x was measured too low", "can't be told", "not valid (int8)");
   cr_expect(!strstr(r.out, "Its limit allows") && !strstr(r.out, "2361"), "%s", r.out);
+  finish(&r);
+  /* nor is a verdict given on samples that something else took part in */
+  r = compared(BOTH "sed -z 's/\"samples\": \\[\\],/\"samples\": [0, 1, 2],/g' laptop.json >x.json; "
+                    "$H compare x.json board.json");
+  EXPECT_WORDS(r.out, "10.00 x 1.00 = 10.00",
+               "No conclusion: something else took part in most samples of x");
+  cr_expect(!strstr(r.out, "The difference is"), "%s", r.out);
   finish(&r);
   r = compared(BOTH "for f in laptop board; do sed -i 's/\"valid\": true/\"valid\": false/; "
                     "s/\"percent\": [0-9.]*/\"percent\": 2361/; s/\"name\": \"int8\"/\"name\": "
@@ -365,7 +374,8 @@ Test(compare, the_page_is_whole_and_needs_nothing) {
                "prompt 512: laptop is 10.00 times as fast as board", "Roofline",
                "Reading memory, by threads", "generate 128, by threads", "an invented laptop",
                "class=differs", "70&#8201;% of int8 products", "2 of 5 samples disturbed",
-               "210 tokens/s, 0.10&times;", "</html>");
+               "210 tokens/s, 0.10&times;, first token after 2.46 s",
+               "of the best rate is reached: laptop 4 threads; board 2 threads.", "</html>");
   static const char *const absent[] = {"http", "<script", "src=", "url(", "@import", "nan",
                                        "<link"};
   for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)

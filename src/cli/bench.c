@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "bench.h"
 #include "builtin.h"
 #include "interrupt.h"
@@ -21,6 +22,7 @@
 #include "output.h"
 #include "save.h"
 #include "sched/limits.h"
+#include "sched/memory.h"
 #include "threads.h"
 
 #define AT(member) .offset = offsetof(bench_settings, member)
@@ -241,18 +243,24 @@ static bool has_tests(const bench *b) {
 
 /* --- The model ------------------------------------------------------------------ */
 
-/* The image and the weights packed from it: better a sentence now than to be
- * killed later. */
+/* Better a sentence now than to be killed later. */
+static int check_room(const char *what, size_t each, size_t times) {
+  size_t needed;
+  hr_memory_free memory;
+  if (!hr_memory_free_read(&memory, "/")) return HR_OK;
+  if (hr_mul_size(each, times, &needed) && needed <= memory.bytes) return HR_OK;
+  return cli_fail(HR_ERROR_MEMORY,
+                  "%s: %zu MiB of memory are needed, expected at most the %zu MiB now free (%s)",
+                  what, (each >> 20) * times, memory.bytes >> 20, memory.where);
+}
+
+/* The image and the weights packed from it. */
 static int check_memory(const bench *b) {
-  size_t bytes, available = bench_memory("/proc/meminfo", "MemAvailable");
+  size_t bytes;
   hr_error err;
   if (cli_image_bytes(&b->shape, &bytes, &err) != HR_OK)
     return cli_fail_error("--synthetic", &err);
-  size_t needed = bytes * (has_tests(b) ? 2 : 1);
-  if (!available || needed <= available) return HR_OK;
-  return cli_fail(HR_ERROR_MEMORY,
-                  "--synthetic: %s takes %zu MiB of memory, expected at most the %zu MiB now free",
-                  b->shape.name, needed >> 20, available >> 20);
+  return check_room(b->shape.name, bytes, has_tests(b) ? 2 : 1);
 }
 
 cli_progress bench_progress(const bench *b, const char *what, bool *show) {
@@ -359,6 +367,11 @@ static void note_cpus(bench_place *p) {
   }
 }
 
+static hr_cache cache_of(const bench *b) {
+  const cli_choice *c = &b->set.common.cache;
+  return c->given ? (hr_cache)(c->value + HR_CACHE_F16) : HR_CACHE_AUTO;
+}
+
 static int open_place(bench *b, bench_place *p, const hr_model *model, unsigned threads) {
   const cli_common *c = &b->set.common;
   hr_error err;
@@ -366,7 +379,7 @@ static int open_place(bench *b, bench_place *p, const hr_model *model, unsigned 
   hr_session_options_init(&o);
   o.context = b->context;
   o.sequences = b->sequences;
-  o.cache = c->cache.given ? (hr_cache)(c->cache.value + HR_CACHE_F16) : HR_CACHE_AUTO;
+  o.cache = cache_of(b);
   cli_common wishes = *c;
   wishes.threads.value = threads;
   if (all_tiers(b)) wishes.isa = model->kernels.isa;
@@ -374,7 +387,8 @@ static int open_place(bench *b, bench_place *p, const hr_model *model, unsigned 
   if (status != HR_OK) return status;
   o.no_pin = c->no_pin;
   o.cores = c->cores;
-  o.progress = cli_report_progress; /* without data: listens for Ctrl-C only */
+  o.progress = bench_report_progress;
+  o.progress_data = b;
   double start = cli_now();
   p->session = hr_session_create(model, &o, &err);
   p->session_seconds = cli_now() - start;
@@ -392,7 +406,26 @@ static int open_place(bench *b, bench_place *p, const hr_model *model, unsigned 
   return HR_OK;
 }
 
+/* Every place has caches of its own. */
+static int check_sessions(const bench *b) {
+  char what[96];
+  hr_error err;
+  hr_memory m = {.size = sizeof m};
+  hr_session_options o;
+  hr_session_options_init(&o);
+  o.context = b->context;
+  o.sequences = b->sequences;
+  o.cache = cache_of(b);
+  if (hr_model_memory(b->model, &o, &m, &err) != HR_OK) return cli_fail_error(NULL, &err);
+  size_t places = b->variants * b->threads.count;
+  snprintf(what, sizeof what, "%zu sequence%s of %zu positions, %zu session%s", b->sequences,
+           b->sequences == 1 ? "" : "s", b->context, places, places == 1 ? "" : "s");
+  return check_room(what, m.cache + m.work, places);
+}
+
 static int open_places(bench *b) {
+  int fits = check_sessions(b);
+  if (fits != HR_OK) return fits;
   b->place = calloc(b->variants * b->threads.count, sizeof *b->place);
   if (!b->place) return cli_fail_memory();
   for (size_t v = 0; v < b->variants; v++)
@@ -408,7 +441,7 @@ static int open_places(bench *b) {
  * than a few times what caches hold tells nothing new. */
 static int open_buffer(bench *b) {
   const size_t enough = (size_t)256 << 20, for_each = (size_t)32 << 20;
-  size_t available = bench_memory("/proc/meminfo", "MemAvailable");
+  size_t available = bench_free_memory();
   bench_place *widest = &b->place[0];
   unsigned threads = 0;
   for (size_t i = 0; i < b->places; i++)

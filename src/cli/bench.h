@@ -161,6 +161,10 @@ typedef struct bench {
   size_t places;
   bench_test *test;
   size_t tests;
+  struct {
+    cli_progress *shown;  /* NULL: there is no terminal */
+    double from, size;    /* of what is being done, as a share of all rounds */
+  } progress;
   bench_buffer buffer;
   bench_capacity capacity;
   cli_sensors *sensors;
@@ -190,6 +194,9 @@ cli_progress bench_progress(const bench *b, const char *what, bool *show);
 
 /* bench_samples.c: takes all samples. Returns a status. */
 int bench_measure(bench *b);
+/* An hr_progress_fn of the sessions: done is the share of what is being done; data is
+ * the bench. */
+bool bench_report_progress(void *data, double done);
 /* What disturbed a sample; "" for nothing. */
 const char *bench_disturbance(const bench *b, const bench_test *t, size_t sample,
                               char text[CLI_SENSOR_TEXT]);
@@ -262,6 +269,7 @@ json_t *bench_profile_json(const bench_test *test); /* null without --profile */
 /* bench_machine.c: what is told of the machine. */
 const char *bench_cpu_name(char text[128]);
 size_t bench_memory(const char *file, const char *key); /* bytes; 0: not known */
+size_t bench_free_memory(void); /* that may be taken; 0: not known */
 double bench_load_average(void);
 json_t *bench_json_machine(const bench *b);
 

@@ -75,7 +75,7 @@ static void find_tiers(bench_capacity *c) {
 /* Far more than caches hold, as far as memory allows. */
 static size_t buffer_bytes(const bench_capacity *c, const hr_topology *t) {
   const size_t enough = (size_t)256 << 20, for_each = (size_t)32 << 20;
-  size_t bytes = for_each * c->threads, available = bench_memory("/proc/meminfo", "MemAvailable");
+  size_t bytes = for_each * c->threads, available = bench_free_memory();
   size_t last = 0;
   for (unsigned i = 0; i < t->cpus; i++) {
     const hr_cpu *cpu = &t->cpu[i];

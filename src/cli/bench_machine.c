@@ -10,6 +10,7 @@
 #include "kernels/select.h"
 #include "machine.h"
 #include "output.h"
+#include "sched/memory.h"
 #include "sched/topology.h"
 
 /* The value behind "KEY...: " in a file of such lines. */
@@ -58,6 +59,11 @@ size_t bench_memory(const char *file, const char *key) {
   if (!read_value(file, key, text, sizeof text)) return 0;
   text[strcspn(text, " ")] = '\0';
   return cli_parse_count(text, &kib) ? (size_t)kib * 1024 : 0;
+}
+
+size_t bench_free_memory(void) {
+  hr_memory_free memory;
+  return hr_memory_free_read(&memory, "/") ? memory.bytes : 0;
 }
 
 double bench_load_average(void) {

@@ -12,6 +12,11 @@ static int failed(const bench_test *t, const hr_error *err) {
   return cli_fail_error(bench_test_name(t, name), err);
 }
 
+bool bench_report_progress(void *data, double done) {
+  const bench *b = data;
+  return cli_report_progress(b->progress.shown, b->progress.from + b->progress.size * done);
+}
+
 /* Ids of a sequence: each begins one place further on, so that no two are alike. */
 static const int32_t *ids_of(const bench *b, size_t sequence) {
   return b->ids + sequence;
@@ -102,13 +107,14 @@ static size_t passes_for(double seconds) {
 }
 
 /* Each token is the one picked after the one before. */
-static int run_generation(const bench *b, const bench_test *t, double *seconds) {
+static int run_generation(bench *b, const bench_test *t, double *seconds) {
   hr_error err;
   size_t batch = t->amount.batch;
   for (size_t i = 0; i < batch; i++) b->next[i] = ids_of(b, i)[t->amount.depth];
   double start = cli_now();
   for (size_t i = 0; i < t->amount.tokens; i++) {
-    if (cli_interrupted()) return HR_ERROR_CANCELLED;
+    if (!bench_report_progress(b, (double)i / (double)t->amount.tokens))
+      return HR_ERROR_CANCELLED;
     for (size_t q = 0; q < batch; q++) b->piece[q] = (hr_batch_piece){q, &b->next[q], 1};
     if (call(b, t, batch, HR_LOGITS_LAST, &err) != HR_OK || !pick(b, t, &err))
       return failed(t, &err);
@@ -180,10 +186,18 @@ static void read_state(const bench *b, const bench_place *p, cli_state *state) {
   state->switches = usage.ru_nivcsw;
 }
 
+/* Filling and the test itself have half of the progress each. */
+static int fill_at_half(bench *b, const bench_test *t) {
+  b->progress.size /= 2;
+  int status = fill(b, t);
+  b->progress.from += b->progress.size;
+  return status;
+}
+
 static int run_test(bench *b, bench_test *t, bool keep) {
   double seconds = 0, first = 0;
   cli_state state[2];
-  int status = fill(b, t);
+  int status = fill_at_half(b, t);
   read_state(b, t->place, &state[0]);
   bench_profile_start(t);
   if (status == HR_OK)
@@ -203,19 +217,21 @@ static int run_test(bench *b, bench_test *t, bool keep) {
   return HR_OK;
 }
 
-/* Every place: its limits, then its tests. */
-static int run_round(bench *b, bool keep, cli_progress *progress, double *done) {
+/* Every place: its limits, then its tests. Round 0 warms up. */
+static int run_round(bench *b, uint64_t round) {
   const bench_place *last = NULL;
+  bool keep = round > 0;
   double step = 1.0 / (double)(b->tests * (b->set.repeat.value + 1));
   for (size_t i = 0; i < b->tests; i++) {
     bench_test *t = &b->test[i];
     int status = HR_OK;
+    b->progress.from = step * (double)(round * b->tests + i);
+    b->progress.size = step;
+    if (!bench_report_progress(b, 0)) return HR_ERROR_CANCELLED;
     if (keep && t->place != last) status = bench_limits_sample(&b->buffer, t->place);
     last = t->place;
     if (status == HR_OK) status = run_test(b, t, keep);
     if (status != HR_OK) return status;
-    *done += step;
-    if (!cli_report_progress(progress, *done)) return HR_ERROR_CANCELLED;
   }
   return HR_OK;
 }
@@ -223,10 +239,10 @@ static int run_round(bench *b, bool keep, cli_progress *progress, double *done) 
 static int run_rounds(bench *b) {
   bool show;
   cli_progress progress = bench_progress(b, "measuring", &show);
-  double done = 0;
-  int status = run_round(b, false, show ? &progress : NULL, &done);
-  for (uint64_t r = 0; status == HR_OK && r < b->set.repeat.value; r++)
-    status = run_round(b, true, show ? &progress : NULL, &done);
+  int status = HR_OK;
+  b->progress.shown = show ? &progress : NULL;
+  for (uint64_t r = 0; status == HR_OK && r <= b->set.repeat.value; r++) status = run_round(b, r);
+  b->progress.shown = NULL;
   cli_end_progress(&progress);
   b->peak_bytes = bench_memory("/proc/self/status", "VmHWM");
   return status;

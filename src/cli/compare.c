@@ -45,7 +45,8 @@ static void add_share(cli_table *t, const compare_result *r) {
 }
 
 static int print_results(const compare *c, cli_table_form form) {
-  cli_table *t = cli_table_new("work|file|tier|threads:|tokens/s:|sd:|ratio:|of limit");
+  char text[32];
+  cli_table *t = cli_table_new("work|file|tier|threads:|tokens/s:|sd:|ratio:|first s:|of limit");
   for (size_t i = 0; i < c->tests; i++)
     for (size_t f = 0; f < c->files; f++) {
       const compare_result *r = c->test[i].best[f];
@@ -58,7 +59,8 @@ static int print_results(const compare *c, cli_table_form form) {
       cli_table_add(t, "%u", r->threads);
       cli_table_add(t, "%.2f", r->rate);
       cli_table_add(t, r->sd > 0 ? "%.2f" : "-", r->sd);
-      cli_table_add(t, ratio > 0 ? "%.3f" : "-", ratio);
+      cli_table_add(t, "%s", ratio > 0 ? compare_ratio_text(ratio, text) : "-");
+      cli_table_add(t, r->first > 0 ? "%.4g" : "-", r->first);
       add_share(t, r);
     }
   return cli_table_end(t, form);
@@ -86,12 +88,14 @@ static int print_numbers(const compare *c, cli_table_form form, const char *head
                          bool (*next)(const compare *, size_t, compare_row *)) {
   cli_table *t = table_of_files(c, head, true);
   compare_row row;
+  char ratio[32];
   for (size_t i = 0; next(c, i, &row); i++) {
     if (!*row.name) continue;
     cli_table_add(t, "%s", row.name);
     for (size_t f = 0; f < c->files; f++)
       if (f && row.number[0] > 0 && row.number[f] > 0)
-        cli_table_add(t, "%s (%.2f x)", row.value[f], row.number[f] / row.number[0]);
+        cli_table_add(t, "%s (%s x)", row.value[f],
+                      compare_ratio_text(row.number[f] / row.number[0], ratio));
       else
         cli_table_add(t, "%s", row.value[f]);
   }

@@ -23,6 +23,7 @@ typedef struct compare_result {
   double percent;         /* of what it allows */
   bool valid;
   size_t samples, disturbed;
+  const char *reason; /* what disturbed the first of these */
   const char *digest;
   double operations, bytes; /* of the test */
 } compare_result;
@@ -73,6 +74,8 @@ bool compare_same_work(const compare_test *t, const compare_result *r);
 
 /* Rates of a file to those of the first one; 0 where they can't be compared. */
 double compare_ratio(const compare *c, const compare_test *t, size_t file);
+/* "0.85", and "0.0042" for what would be 0.00 */
+const char *compare_ratio_text(double ratio, char text[32]);
 /* "prompt 512 at depth 1024, batch 4" */
 const char *compare_test_name(const compare_test *t, char text[64]);
 /* "reading memory" for "read". */

@@ -57,7 +57,10 @@ static bool put_rate(const compare *c, cli_bytes *page, const compare_test *t, s
   double ratio = compare_ratio(c, t, f);
   int digits = r->rate < 10 ? 2 : r->rate < 100 ? 1 : 0;
   bool good = compare_put(page, "%.*f tokens/s", digits, r->rate);
-  if (f && ratio > 0) good = good && compare_put(page, ", %.2f&times;", ratio);
+  char text[32];
+  if (f && ratio > 0)
+    good = good && compare_put(page, ", %s&times;", compare_ratio_text(ratio, text));
+  if (r->first > 0) good = good && compare_put(page, ", first token after %.3g s", r->first);
   return good;
 }
 
@@ -196,7 +199,7 @@ static roof roof_of(const compare *c, size_t f) {
 static bool point_of(const compare_result *r, double *x, double *y) {
   if (!r || r->bytes <= 0 || r->operations <= 0) return false;
   *x = r->operations / r->bytes;
-  *y = r->operations * r->rate / r->tokens;
+  *y = r->operations * r->rate / (r->tokens * r->batch);
   return true;
 }
 
@@ -348,6 +351,27 @@ static curve batches_of(const compare_file *f, const compare_test *t) {
   return k;
 }
 
+/* Where more threads stop to help: the first that reach 95 % of the best rate. */
+static bool put_knees(const compare *c, cli_bytes *page, const curve *curves) {
+  const double enough = 0.95;
+  bool good = true, any = false;
+  for (size_t f = 0; good && f < c->files; f++) {
+    const curve *k = &curves[f];
+    double best = 0;
+    size_t at = 0;
+    for (size_t i = 0; i < k->count; i++)
+      if (k->y[i] > best) best = k->y[i];
+    while (at < k->count && k->y[at] < enough * best) at++;
+    if (k->count < 2 || at == k->count) continue;
+    good = compare_put(page, any ? "; " : "<p class=small>Knee, where 95&#8201;%% of the best rate "
+                                         "is reached: ") &&
+           compare_put_text(page, c->file[f].label) &&
+           compare_put(page, " %.0f thread%s", k->x[at], k->x[at] > 1 ? "s" : "");
+    any = true;
+  }
+  return good && (!any || compare_put(page, ".</p>\n"));
+}
+
 /* A plot of one curve for each file, when one of them has two points or more. */
 static bool put_curves(const compare *c, cli_bytes *page, const curve *curves, const char *title,
                        const char *x, const char *unit) {
@@ -365,7 +389,9 @@ static bool put_curves(const compare *c, cli_bytes *page, const curve *curves, c
   a.y1 *= 1.08;
   bool good = open_plot(page, &a, title, x, unit);
   for (size_t f = 0; good && f < c->files; f++) good = put_curve(page, &a, c, f, &curves[f]);
-  return good && compare_put(page, "</svg></figure>\n");
+  good = good && compare_put(page, "</svg>\n");
+  if (good && strcmp(x, "threads") == 0) good = put_knees(c, page, curves);
+  return good && compare_put(page, "</figure>\n");
 }
 
 /* Once for tests that differ in nothing else. */

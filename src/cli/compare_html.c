@@ -134,11 +134,12 @@ static bool open_table(const compare *c, cli_bytes *page, const char *first, boo
 }
 
 static bool put_cell(cli_bytes *page, const compare_row *row, size_t f, bool numbers) {
+  char ratio[32];
   bool good = compare_put(page, "<td%s>", numbers ? " class=n" : "") &&
               compare_put_text(page, row->value[f]);
   if (good && f && row->number[0] > 0 && row->number[f] > 0)
-    good = compare_put(page, "<br><span class=small>%.2f&times;</span>",
-                       row->number[f] / row->number[0]);
+    good = compare_put(page, "<br><span class=small>%s&times;</span>",
+                       compare_ratio_text(row->number[f] / row->number[0], ratio));
   return good && compare_put(page, "</td>");
 }
 

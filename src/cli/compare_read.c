@@ -46,6 +46,11 @@ const char *compare_test_name(const compare_test *t, char text[64]) {
   return text;
 }
 
+const char *compare_ratio_text(double ratio, char text[32]) {
+  snprintf(text, 32, ratio < 0.1 ? "%.2g" : "%.2f", ratio);
+  return text;
+}
+
 const char *compare_bound_words(const char *bound) {
   static const char *const words[][2] = {{"read", "reading memory"},
                                          {"int8", "int8 products"},
@@ -111,6 +116,7 @@ static bool fill_result(const json_t *from, compare_result *r) {
       .valid = json_is_true(compare_get(from, "limit.valid")),
       .samples = json_array_size(compare_get(from, "seconds_samples")),
       .disturbed = json_array_size(compare_get(from, "disturbed.samples")),
+      .reason = json_string_value(json_array_get(compare_get(from, "disturbed.reasons"), 0)),
       .digest = compare_text(from, "digest"),
       .bytes = compare_number(from, "amount.bytes"),
   };

@@ -47,6 +47,11 @@ typedef struct side {
   const compare_result *result;
 } side;
 
+/* The median is of disturbed samples. */
+static bool is_doubtful(const compare_result *r) {
+  return 2 * r->disturbed > r->samples;
+}
+
 /* A rate is what the limit allows times the share of it that is reached, so the
  * ratio of two rates is that of the first times that of the second. */
 static void say_bounds(cli_bytes *to, side fast, side slow) {
@@ -67,13 +72,18 @@ static void say_bounds(cli_bytes *to, side fast, side slow) {
   cli_bytes_free(&second);
   compare_put(to, "; %s reaches %.1f %% of its limit, %s %.1f %%, which is %.2f times as much: "
               "%.2f x %.2f = %.2f. ", a, x->percent, b, y->percent, shares, limits, shares, ratio);
-  compare_put(to, "%s", verdict(limits, shares));
+  const char *disturbed = is_doubtful(x) ? a : is_doubtful(y) ? b : NULL;
+  if (disturbed)
+    compare_put(to, "No conclusion: something else took part in most samples of %s.", disturbed);
+  else
+    compare_put(to, "%s", verdict(limits, shares));
 }
 
 static void say_disturbed(cli_bytes *to, const compare_file *f, const compare_result *r) {
-  if (r->disturbed)
-    compare_put(to, " %zu of %zu samples of %s were disturbed.", r->disturbed, r->samples,
-                f->label);
+  if (!r->disturbed) return;
+  compare_put(to, " %zu of %zu samples of %s were disturbed", r->disturbed, r->samples, f->label);
+  if (r->reason) compare_put(to, ", such as: %.100s", r->reason);
+  compare_put(to, ".");
 }
 
 char *compare_why(const compare *c, const compare_test *t, size_t file) {
