@@ -16,8 +16,10 @@ HR_INLINE void float_fetch(hr_panel_type type, size_t panels, const char *panel,
                            size_t panel_bytes, size_t k) {
   enum { AHEAD = 2048 };
   if (type == HR_PANEL_F32) return;
-  const char *at = panel + hr_panel_bytes(type, k) + AHEAD;
-  HR_UNROLL for (size_t p = 0; p < panels; p++) _mm_prefetch(at + p * panel_bytes, _MM_HINT_T0);
+  size_t at = hr_panel_bytes(type, k) + AHEAD;
+  if (at >= panel_bytes) at += (panels - 1) * panel_bytes; /* into the next panels */
+  HR_UNROLL for (size_t p = 0; p < panels; p++)
+    _mm_prefetch(panel + at + p * panel_bytes, _MM_HINT_T0);
 }
 
 /* The chains of one chunk, for a tile whose size the compiler knows, added to sum. */
