@@ -11,7 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/engine.h"
 #include "headrow/headrow.h"
+#include "sched/team.h"
 #include "tests/support/arrays.h"
 #include "tests/support/measure.h"
 #include "tests/support/shell.h"
@@ -110,12 +112,14 @@ static void check_decoder(const char *file, const char *name, const arrays *expe
   cr_assert(logits->count == ids->count * hr_model_vocab_size(model));
   hr_session *whole = logits_of(model, text, ids->count, 0, 0, 1);
   close_to(hr_session_logits(whole, 0), logits, file);
-  hr_session *pieces = logits_of(model, text, ids->count, 0, 5, 3);
-  cr_expect(memcmp(hr_session_logits(whole, 0), hr_session_logits(pieces, 0),
-                   logits->count * sizeof(float)) == 0,
-            "%s: other bits in pieces", file);
+  for (size_t chunk = 1; chunk <= 5; chunk += 4) {
+    hr_session *pieces = logits_of(model, text, ids->count, 0, chunk, 3);
+    cr_expect(memcmp(hr_session_logits(whole, 0), hr_session_logits(pieces, 0),
+                     logits->count * sizeof(float)) == 0,
+              "%s: other bits in pieces of %zu", file, chunk);
+    hr_session_free(pieces);
+  }
   hr_session_free(whole);
-  hr_session_free(pieces);
   hr_model_free(model);
   free(text);
 }
@@ -128,6 +132,38 @@ Test(families, decoders) {
     if (decoders[i].gguf) check_decoder(path_of(FAMILIES "%s.gguf", name).text, name, &expected);
   }
   arrays_finish(&expected);
+}
+
+/* Threads wait for each other at most six times a layer for a token, at the embedding
+ * and at the head's parts: with few keys, and with more than one block of them. */
+static void check_barriers(const char *file) {
+  enum { EACH_LAYER = 6, EACH_PASS = 3, LONG = 260 };
+  static const int32_t text[LONG] = {1, 2, 3};
+  static const size_t depths[] = {3, LONG};
+  hr_model *model = open_model(file);
+  size_t room = hr_model_trained_context(model);
+  uint32_t layers = model->loaded.transformer.description.layers;
+  for (size_t i = 0; i < 2; i++) {
+    hr_error err = {0};
+    size_t depth = depths[i] + 1 <= room ? depths[i] : room - 1;
+    hr_session *session = open_session(model, depth + 1, 0, 2);
+    cr_assert(hr_session_eval(session, text, depth, HR_LOGITS_NONE, &err) == HR_OK, "%s",
+              err.message);
+    uint32_t before = hr_team_barriers(session->team);
+    cr_assert(hr_session_eval(session, text, 1, HR_LOGITS_LAST, &err) == HR_OK, "%s", err.message);
+    uint32_t waits = hr_team_barriers(session->team) - before;
+    cr_expect(waits > 2 * layers && waits <= EACH_LAYER * layers + EACH_PASS,
+              "%s: %u barriers in %u layers at depth %zu", file, waits, layers, depth);
+    hr_session_free(session);
+  }
+  hr_model_free(model);
+}
+
+Test(families, few_barriers_for_a_token) {
+  for (size_t i = 0; i < DECODERS; i++)
+    check_barriers(path_of(FAMILIES "%s.safetensors", decoders[i].name).text);
+  check_barriers(HEADROW_SOURCE_ROOT "/models/builtin.gguf");
+  check_barriers(HEADROW_SOURCE_ROOT "/models/transformer-2017.gguf");
 }
 
 /* Phi-3 of 16 positions in its first training: a context within them turns by the

@@ -27,8 +27,8 @@ void hr_attention_inputs(hr_pass *pass, unsigned thread, unsigned threads, const
   const hr_description *d = &pass->model->description;
   size_t rows = pass->request->rows;
   const hr_matrix *matrices[] = {&layer->query, &layer->key, &layer->value};
-  hr_input input = hr_prepare(pass, thread, threads, &layer->attention_norm, ws->x, ws->x_stride,
-                              rows, d->width, matrices, 3);
+  hr_input input = hr_prepare(pass, thread, threads, &layer->attention_norm,
+                              hr_stream(pass, thread), ws->x_stride, rows, d->width, matrices, 3);
   hr_show(pass, thread, "attention_input", hr_layer_index(pass, layer), input.x, rows, d->width,
           input.x_stride);
   const hr_projection to[] = {{&layer->query, ws->query, ws->heads_stride},
@@ -50,19 +50,19 @@ static void turn(const hr_pass *pass, const hr_norm_weights *norm, size_t row, f
   rope(head, ws->cos + row * half, ws->sin + row * half, half);
 }
 
-/* Readies one key/value head of one row: its queries are turned and scaled, its
- * key turned and cached, its value cached. */
-static void place_head(const hr_pass *pass, uint32_t index, size_t row, size_t kv_head) {
+/* Readies a query of one row: turned and scaled. */
+static void place_query(const hr_pass *pass, uint32_t index, size_t row, float *query) {
   const hr_description *d = &pass->model->description;
+  turn(pass, &pass->model->layer[index].query_norm, row, query);
+  pass->kernels->scale(query, d->score_scale, d->head_width);
+}
+
+/* One key/value head of one row: its key is turned and cached, its value cached. */
+static void place_key(const hr_pass *pass, uint32_t index, size_t row, size_t kv_head) {
   const hr_layer *layer = &pass->model->layer[index];
   const hr_kernels *kernels = pass->kernels;
   hr_workspace *ws = pass->ws;
-  size_t group = d->heads / d->kv_heads, width = d->head_width;
-  for (size_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
-    float *query = ws->query + row * ws->heads_stride + h * width;
-    turn(pass, &layer->query_norm, row, query);
-    kernels->scale(query, d->score_scale, width);
-  }
+  size_t width = pass->model->description.head_width;
   float *key = ws->key + row * ws->kv_stride + kv_head * width;
   const float *value = ws->value + row * ws->kv_stride + kv_head * width;
   turn(pass, &layer->key_norm, row, key);
@@ -73,6 +73,15 @@ static void place_head(const hr_pass *pass, uint32_t index, size_t row, size_t k
   (pass->cache->half ? kernels->store_key_f16 : kernels->store_key_f32)(key, width, keys, position);
   (pass->cache->half ? kernels->store_value_f16 : kernels->store_value_f32)(value, width, values,
                                                                             position);
+}
+
+/* One key/value head of one row, and the queries that share it. */
+static void place_head(const hr_pass *pass, uint32_t index, size_t row, size_t kv_head) {
+  const hr_description *d = &pass->model->description;
+  size_t group = d->heads / d->kv_heads;
+  float *query = pass->ws->query + row * pass->ws->heads_stride + kv_head * group * d->head_width;
+  for (size_t g = 0; g < group; g++) place_query(pass, index, row, query + g * d->head_width);
+  place_key(pass, index, row, kv_head);
 }
 
 /* The keys that a row may see in a layer. */
@@ -172,19 +181,28 @@ static size_t most_blocks(const hr_workspace *ws) {
   return (ws->positions + HR_KEY_BLOCK - 1) / HR_KEY_BLOCK;
 }
 
-/* One row and one block of keys of one key/value head, by itself. */
+/* One row and one block of keys of one key/value head, by itself: the queries are
+ * turned by everybody who needs them, and the block that the row's key belongs to
+ * gets it from whoever attends to it. */
 static void attend_part(const hr_pass *pass, unsigned thread, uint32_t layer, size_t kv_head,
                         size_t block) {
   const hr_description *d = &pass->model->description;
   const hr_workspace *ws = pass->ws;
-  hr_query *query = ws->private[thread].query;
+  const hr_private *own = &ws->private[thread];
   size_t group = d->heads / d->kv_heads;
   for (size_t g = 0; g < group; g++) {
     size_t head = kv_head * group + g, at = head * most_blocks(ws) + block;
-    query[g] = query_of(pass, ws->span, layer, 0, head, &ws->part_max[at], &ws->part_sum[at],
-                        ws->part_out + at * ws->out_stride);
+    float *query = own->block_out + g * ws->out_stride;
+    memcpy(query, ws->query + head * d->head_width, d->head_width * sizeof *query);
+    place_query(pass, layer, 0, query);
+    own->query[g] = query_of(pass, ws->span, layer, 0, head, &ws->part_max[at],
+                             &ws->part_sum[at], ws->part_out + at * ws->out_stride);
+    own->query[g].q = query;
   }
-  attend_block(pass, ws->span, layer, kv_head, block, query, group);
+  if (block == ws->span->text.start / HR_KEY_BLOCK) place_key(pass, layer, 0, kv_head);
+  hr_mark(pass, thread, HR_PART_PLACE);
+  attend_block(pass, ws->span, layer, kv_head, block, own->query, group);
+  hr_mark(pass, thread, HR_PART_ATTENTION);
 }
 
 /* Blocks of one head, ascending, and the head's place in the row. */
@@ -294,12 +312,11 @@ void hr_attention(hr_pass *pass, unsigned thread, unsigned threads, uint32_t lay
 
   if (rows == 1 && (threads == 1 || blocks == 1)) {
     attend_few_keys(pass, thread, threads, layer, keys.end - keys.begin);
+  } else if (rows == 1) {
+    attend_along_keys(pass, thread, threads, layer, blocks, first_block);
   } else {
     place_heads(pass, thread, threads, layer);
-    if (rows == 1)
-      attend_along_keys(pass, thread, threads, layer, blocks, first_block);
-    else
-      attend_rows(pass, thread, threads, layer);
+    attend_rows(pass, thread, threads, layer);
   }
   hr_end_step(pass, thread, HR_PART_ATTENTION);
 }

@@ -86,5 +86,7 @@ void hr_embed(hr_pass *pass, unsigned thread, unsigned threads) {
   for (hr_range run; hr_next_run(&step, &run);)
     for (size_t r = run.begin; r < run.end; r++) embed_row(pass, r);
   hr_end_step(pass, thread, HR_PART_EMBEDDING);
+  float *x = hr_stream(pass, thread);
+  if (x != ws->x) memcpy(x, ws->x, d->width * sizeof *x);
   hr_show(pass, thread, "embedding", 0, ws->x, pass->request->rows, d->width, ws->x_stride);
 }

@@ -55,8 +55,8 @@ void hr_feed_forward_up(hr_pass *pass, unsigned thread, unsigned threads, const 
   const hr_matrix *matrices[] = {&layer->up, &layer->gate};
   const hr_norm_weights *norm =
       d->parallel && !layer->ffn_norm.gain ? &layer->attention_norm : &layer->ffn_norm;
-  hr_input input = hr_prepare(pass, thread, threads, norm, ws->x, ws->x_stride, rows, d->width,
-                              matrices, d->gated ? 2 : 1);
+  hr_input input = hr_prepare(pass, thread, threads, norm, hr_stream(pass, thread), ws->x_stride,
+                              rows, d->width, matrices, d->gated ? 2 : 1);
   uint32_t index = hr_layer_index(pass, layer);
   hr_show(pass, thread, "ffn_input", index, input.x, rows, d->width, input.x_stride);
   if (!ws->tap) {

@@ -181,6 +181,7 @@ static size_t larger(size_t a, size_t b) {
 
 static void lay_out_private(arena *a, hr_workspace *ws, const hr_description *d, hr_private *own) {
   size_t queries = larger(HR_QUERIES, d->heads / d->kv_heads);
+  own->x = take(a, ws->x_stride, sizeof(float));
   own->row = take(a, ws->x_stride, sizeof(float));
   own->quantized = take(a, ws->quantized_stride, 1);
   own->query = take(a, queries, sizeof(hr_query));

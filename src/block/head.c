@@ -42,10 +42,10 @@ static void pool_first_rows(hr_pass *pass, unsigned thread, unsigned threads) {
   hr_end_step(pass, thread, HR_PART_HEAD);
 }
 
-static void hidden_row(const hr_pass *pass, size_t row) {
+static void hidden_row(const hr_pass *pass, unsigned thread, size_t row) {
   const hr_transformer *model = pass->model;
   size_t width = model->description.width;
-  const float *x = pass->ws->x + row * pass->ws->x_stride;
+  const float *x = hr_stream(pass, thread) + row * pass->ws->x_stride;
   float *to = pass->request->hidden + row * width;
   if (model->final_norm.gain)
     hr_norm_row(pass, &model->final_norm, x, width, to);
@@ -59,7 +59,7 @@ void hr_hidden(hr_pass *pass, unsigned thread, unsigned threads) {
   hr_step step = hr_begin_step(pass, thread, threads, request->rows,
                                model->description.width * 2 * sizeof(float));
   for (hr_range run; hr_next_run(&step, &run);)
-    for (size_t r = run.begin; r < run.end; r++) hidden_row(pass, r);
+    for (size_t r = run.begin; r < run.end; r++) hidden_row(pass, thread, r);
   hr_end_step(pass, thread, HR_PART_HEAD);
   if (!request->pooled) return;
   pool_first_rows(pass, thread, threads);
@@ -85,8 +85,9 @@ static const float *wanted_rows(hr_pass *pass, unsigned thread, size_t *count) {
   const size_t *row = request->logits_rows;
   hr_workspace *ws = pass->ws;
   *count = row ? request->logits_count : request->rows - request->logits_from;
-  if (!row || *count == 0) return ws->x + request->logits_from * ws->x_stride;
-  if (row[*count - 1] - row[0] + 1 == *count) return ws->x + row[0] * ws->x_stride;
+  const float *x = hr_stream(pass, thread);
+  if (!row || *count == 0) return x + request->logits_from * ws->x_stride;
+  if (row[*count - 1] - row[0] + 1 == *count) return x + row[0] * ws->x_stride;
   if (thread == 0)
     for (size_t i = 0; i < *count; i++)
       memcpy(ws->sub + i * ws->x_stride, ws->x + row[i] * ws->x_stride,

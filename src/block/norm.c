@@ -11,12 +11,28 @@ void hr_norm_row(const hr_pass *pass, const hr_norm_weights *norm, const float *
     pass->kernels->layer_norm(x, n, norm->gain, norm->shift, d->norm_eps, y);
 }
 
-/* Before and after: the product adds straight to x. Around: it goes to a buffer
- * of its own, to be normed first. */
+/* Where one stream is for all threads the product adds straight to it, unless its
+ * result is to be normed first. */
 float *hr_residual_target(const hr_pass *pass, bool *add) {
-  bool around = pass->model->description.norm_place == HR_NORM_AROUND;
-  *add = !around;
-  return around ? pass->ws->sub : pass->ws->x;
+  bool aside =
+      pass->model->description.norm_place == HR_NORM_AROUND || hr_streams_apart(pass);
+  *add = !aside;
+  return aside ? pass->ws->sub : pass->ws->x;
+}
+
+/* What a sub-layer has given, sub, joins a thread's own stream. */
+static void join_stream(const hr_pass *pass, unsigned thread, const hr_norm_weights *post) {
+  const hr_description *d = &pass->model->description;
+  float *x = hr_stream(pass, thread), *row = pass->ws->private[thread].row;
+  const float *sub = pass->ws->sub;
+  bool around = d->norm_place == HR_NORM_AROUND;
+  if (around && post->gain) {
+    hr_norm_row(pass, post, sub, d->width, row);
+    sub = row;
+  }
+  pass->kernels->add(x, sub, d->width);
+  if (!around) hr_norm_row(pass, post, x, d->width, x);
+  hr_mark(pass, thread, HR_PART_NORM);
 }
 
 void hr_residual(hr_pass *pass, unsigned thread, unsigned threads, const hr_norm_weights *post,
@@ -25,6 +41,10 @@ void hr_residual(hr_pass *pass, unsigned thread, unsigned threads, const hr_norm
   hr_workspace *ws = pass->ws;
   hr_end_step(pass, thread, part);
   if (d->norm_place == HR_NORM_BEFORE) return;
+  if (hr_streams_apart(pass)) {
+    join_stream(pass, thread, post);
+    return;
+  }
 
   hr_step step =
       hr_begin_step(pass, thread, threads, pass->request->rows, d->width * 3 * sizeof(float));

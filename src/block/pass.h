@@ -18,6 +18,7 @@ typedef struct hr_span {
 
 /* What one thread has for itself. */
 typedef struct hr_private {
+  float *x;        /* the residual stream, see hr_stream */
   float *row;      /* one normed row */
   void *quantized; /* the same, quantized */
   uint64_t mark;   /* time of the last mark */
@@ -83,6 +84,16 @@ static inline size_t hr_position_of(const hr_span *span, size_t row) {
 static inline size_t hr_tile_rows(const hr_description *d) {
   size_t group = d->heads / d->kv_heads;
   return group < HR_QUERIES ? HR_QUERIES / group : 1;
+}
+
+/* The residual stream as a thread sees it. With one row whose norms follow the
+ * sub-layers every thread keeps the stream for itself: to form a sum again costs
+ * less than to wait for it. The first thread's is the one that is read afterwards. */
+static inline bool hr_streams_apart(const hr_pass *pass) {
+  return pass->request->rows == 1 && pass->model->description.norm_place != HR_NORM_BEFORE;
+}
+static inline float *hr_stream(const hr_pass *pass, unsigned thread) {
+  return hr_streams_apart(pass) && thread > 0 ? pass->ws->private[thread].x : pass->ws->x;
 }
 
 /* Number of one of the model's layers. */

@@ -145,6 +145,10 @@ void hr_team_barrier(hr_team *team, unsigned thread) {
     hr_word_wait(&team->epoch.word, seen, spin_time(team, thread, team->spin_ns));
 }
 
+uint32_t hr_team_barriers(hr_team *team) {
+  return hr_word_read(&team->epoch.word) / HR_WORD_STEP;
+}
+
 /* --- The threads ---------------------------------------------------------- */
 
 /* True for the last one. */

@@ -48,4 +48,8 @@ int hr_team_cpu(const hr_team *team, unsigned thread);
  * equally often. */
 void hr_team_barrier(hr_team *team, unsigned thread);
 
+/* How many barriers threads have waited at since the team was made, modulo 2^31; a
+ * single thread waits at none. To be read between passes. */
+uint32_t hr_team_barriers(hr_team *team);
+
 #endif
