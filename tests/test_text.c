@@ -1162,6 +1162,45 @@ Test(tokenizer, no_pattern_takes_long) {
   }
 }
 
+/* As src/text/lookup.c has it, for keys of eight bytes. */
+static uint64_t hash_of_eight(const char *key) {
+  uint64_t h = 8, word;
+  memcpy(&word, key, 8);
+  for (int i = 0; i < 3; i++) {
+    h = (i == 0 ? h ^ word : h) * UINT64_C(0x9e3779b97f4a7c15);
+    h ^= h >> 29;
+  }
+  return h;
+}
+
+/* Tokens that all want the same place in the map. */
+Test(tokenizer, tokens_chosen_to_collide_are_refused) {
+  enum { SLOTS = 2048 };
+  builder b;
+  begin(&b, HR_VOCAB_BPE);
+  char key[9];
+  for (unsigned n = 0; b.vocab.count < MAX_TOKENS; n++) {
+    snprintf(key, sizeof key, "%08x", n);
+    if (hash_of_eight(key) % SLOTS == 5) add(&b, key, HR_TOKEN_NORMAL, 0);
+  }
+  expect_refused(&b.vocab, "chosen to take long");
+  b.vocab.count = 500;
+  hr_tokenizer_free(make(&b.vocab));
+}
+
+Test(tokenizer, tokens_longer_than_any_word_are_refused) {
+  builder b;
+  begin(&b, HR_VOCAB_BPE);
+  char *longest = malloc(4097);
+  memset(longest, 'a', 4097);
+  add(&b, "a", HR_TOKEN_NORMAL, 0);
+  b.tokens[b.vocab.count++] = (hr_piece){longest, 4097};
+  expect_refused(&b.vocab, "4097 bytes, expected at most 4096");
+  b.tokens[1].length = 4096;
+  hr_tokenizer_free(make(&b.vocab));
+  free(longest);
+}
+
 Test(tokenizer, random_bytes_come_back) {
   srand(11);
   builder b;

@@ -445,6 +445,72 @@ Test(json, deep_and_cut_files) {
   free(whole);
 }
 
+/* --- What would take long or much ---------------------------------------------------- */
+
+/* "normalizer": so many times the same. */
+static char *with_normalizers(size_t count, const char *one) {
+  size_t length = strlen(one);
+  char *text = malloc(count * (length + 1) + 512), *at = text;
+  at += sprintf(at, "{'normalizer':{'type':'Sequence','normalizers':[");
+  for (size_t i = 0; i < count; i++) at += sprintf(at, "%s%s", i ? "," : "", one);
+  strcpy(at, "]}," MODEL "}");
+  char *json = quoted(text);
+  free(text);
+  return json;
+}
+
+Test(json, a_text_that_steps_make_longer_and_longer_is_an_error) {
+  char *text = with_normalizers(
+      40, "{'type':'Replace','pattern':{'String':'a'},'content':'aa'}");
+  hr_vocab_storage storage = {0};
+  hr_vocab vocab = {.bos = -1, .eos = -1, .unknown = -1};
+  hr_error err = {0};
+  int32_t *ids = NULL;
+  size_t count;
+  cr_assert_eq(hr_vocab_parse_json(text, strlen(text), "t.json", &storage, &vocab, &err), HR_OK);
+  hr_tokenizer *t = hr_tokenizer_create(&vocab, &err);
+  cr_assert(t, "%s", err.message);
+  cr_expect_eq(hr_tokenizer_encode(t, "aaaa", 4, PLAIN, &ids, &count, &err), HR_ERROR_FILE);
+  cr_expect(strstr(err.message, "t.json") && strstr(err.message, "longer"), "%s", err.message);
+  cr_expect_eq(hr_tokenizer_encode(t, "bb", 2, PLAIN, &ids, &count, &err), HR_OK, "others go on");
+  hr_free(ids);
+  hr_tokenizer_free(t);
+  hr_vocab_storage_finish(&storage);
+  free(text);
+}
+
+Test(json, more_steps_than_any_tokenizer_has_are_refused) {
+  char *text = with_normalizers(257, "{'type':'Lowercase'}");
+  expect_refused(text, strlen(text), "257 steps, expected at most 256");
+  free(text);
+}
+
+/* Seven megabytes of text, some 600 of memory. */
+Test(json, a_file_of_nothing_but_values_is_refused) {
+  enum { OBJECTS = 2200000 };
+  char *text = malloc(3 * OBJECTS + 16), *at = text;
+  at += sprintf(at, "{\"a\":[{}");
+  for (size_t i = 1; i < OBJECTS; i++, at += 3) memcpy(at, ",{}", 3);
+  at += sprintf(at, "]}");
+  expect_refused(text, (size_t)(at - text), "more values");
+  free(text);
+}
+
+Test(json, a_pattern_of_the_wrong_type_is_not_used) {
+  char *text = with_normalizers(
+      1, "{'type':'Replace','pattern':{'String':5,'Regex':'x+'},'content':'a'}");
+  hr_vocab_storage storage = {0};
+  hr_vocab vocab = {.bos = -1, .eos = -1, .unknown = -1};
+  hr_error err = {0};
+  cr_assert_eq(hr_vocab_parse_json(text, strlen(text), "t.json", &storage, &vocab, &err), HR_OK);
+  hr_tokenizer *t = hr_tokenizer_create(&vocab, &err);
+  cr_assert(t, "%s", err.message);
+  EXPECT(t, "xxxb", PLAIN, 2);
+  hr_tokenizer_free(t);
+  hr_vocab_storage_finish(&storage);
+  free(text);
+}
+
 static char *read_all(const char *path, size_t *length) {
   FILE *file = fopen(path, "rb");
   cr_assert(file, "%s", path);

@@ -128,7 +128,7 @@ static hr_status read_jinja(hr_file_map *map, const char *path, hr_chat_texts *t
 static hr_status read_config(hr_file_map *map, const char *path, hr_chat_texts *texts,
                              hr_error *err) {
   json_t *config = hr_vocab_load_json(map, path, err);
-  if (!config) return HR_ERROR_FILE;
+  if (!config) return err->status;
   hr_status status = read_templates(path, config, texts, err);
   if (status == HR_OK) status = read_words(config, texts, err);
   json_decref(config);

@@ -3,9 +3,9 @@
  * tensor's type, shape and byte range, then the data. The values of the model
  * are in config.json beside it. A model in several files has an index:
  * {"weight_map": {tensor: file}}. */
+#include "model/json.h"
 #include "model/source_internal.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,23 +29,6 @@ static const char pooling_prefix[] = "1_Pooling.";
 
 /* --- JSON files ------------------------------------------------------------ */
 
-/* what is "header" or "file": which part of the file at path is JSON. */
-static json_t *parse(const char *path, const char *what, const void *text, size_t bytes,
-                     hr_error *err) {
-  json_error_t fault;
-  json_t *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &fault);
-  if (json && json_is_object(json)) return json;
-  if (json)
-    hr_fail(err, HR_ERROR_FILE, "%s: the %s is a JSON array, expected an object", path, what);
-  else if (json_error_code(&fault) == json_error_out_of_memory)
-    hr_fail_memory(err, path, bytes);
-  else
-    hr_fail(err, HR_ERROR_FILE, "%s: the %s is no valid JSON: line %d: %s", path, what, fault.line,
-            HR_QUOTE(fault.text, strlen(fault.text)));
-  json_decref(json);
-  return NULL;
-}
-
 static json_t *parse_file(const char *path, hr_error *err) {
   hr_file_map map;
   json_t *json = NULL;
@@ -54,7 +37,7 @@ static json_t *parse_file(const char *path, hr_error *err) {
     hr_fail(err, HR_ERROR_FILE, "%s: has %zu bytes, expected at most %zu", path, map.bytes,
             CONFIG_BYTES);
   else if (hr_source_check_start(&map, path, err) == HR_OK)
-    json = parse(path, "file", map.data, map.bytes, err);
+    json = hr_json_parse(path, "the file ", map.data, map.bytes, 0, err);
   hr_file_map_close(&map);
   return json;
 }
@@ -335,8 +318,10 @@ hr_status hr_source_open_beside(const hr_source *source, const char *name, hr_fi
 static hr_status parse_packed(const hr_source *source, const char *name, json_t **json,
                               hr_error *err) {
   hr_file_map map;
+  char what[64];
   if (!hr_packed_companion(source, name, &map)) return HR_OK;
-  *json = parse(source->path, name, map.data, map.bytes, err);
+  snprintf(what, sizeof what, "the %s ", name);
+  *json = hr_json_parse(source->path, what, map.data, map.bytes, 0, err);
   return *json ? HR_OK : err->status;
 }
 
@@ -538,7 +523,8 @@ static hr_status add_tensors(hr_source *source, const char *path, hr_file_map *m
   if (status == HR_OK) status = header_length(&h.file->map, path, &length, err);
   if (status != HR_OK) return status;
   h.start = sizeof(uint64_t) + length;
-  json_t *json = parse(path, "header", h.file->map.data + sizeof(uint64_t), length, err);
+  json_t *json = hr_json_parse(path, "the header ", h.file->map.data + sizeof(uint64_t), length, 0,
+                               err);
   if (!json) return err->status;
   status = read_header(&h, json);
   json_decref(json);

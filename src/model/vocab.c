@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "model/json.h"
 #include "model/packed.h"
 #include "model/source_internal.h"
 #include "model/vocab_internal.h"
@@ -238,26 +239,11 @@ bool hr_vocab_is_end(const hr_vocab_storage *storage, int32_t id) {
 
 /* --- Files beside safetensors ---------------------------------------------- */
 
-#define JSON_BYTES ((size_t)1 << 29)
-
 json_t *hr_vocab_load_json(hr_file_map *map, const char *path, hr_error *err) {
-  json_error_t fault;
-  json_t *json = NULL;
-  if (map->bytes <= JSON_BYTES)
-    json = json_loadb((const char *)map->data, map->bytes,
-                      JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &fault);
-  if (map->bytes > JSON_BYTES)
-    hr_fail(err, HR_ERROR_FILE, "%s: has %zu bytes, expected at most %zu", path, map->bytes,
-            JSON_BYTES);
-  else if (!json)
-    hr_fail(err, HR_ERROR_FILE, "%s: is no valid JSON: line %d: %s", path, fault.line,
-            HR_QUOTE(fault.text, strlen(fault.text)));
-  else if (!json_is_object(json))
-    hr_fail(err, HR_ERROR_FILE, "%s: is a JSON array, expected an object", path);
+  json_t *json = hr_json_parse(path, "", map->data, map->bytes,
+                               JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, err);
   hr_file_map_close(map);
-  if (json_is_object(json)) return json;
-  json_decref(json);
-  return NULL;
+  return json;
 }
 
 static hr_status bad(const char *where, const char *what, const char *expected, hr_error *err) {
@@ -474,10 +460,7 @@ static hr_status read_sentencepiece(hr_file_map *map, const char *path, hr_vocab
 
 static hr_status read_tokenizer_json(hr_file_map *map, const char *path, hr_vocab_storage *storage,
                                      hr_vocab *vocab, hr_error *err) {
-  hr_status status = map->bytes > JSON_BYTES
-                         ? hr_fail(err, HR_ERROR_FILE, "%s: has %zu bytes, expected at most %zu",
-                                   path, map->bytes, JSON_BYTES)
-                         : hr_source_check_start(map, path, err);
+  hr_status status = hr_source_check_start(map, path, err);
   if (status == HR_OK)
     status = hr_vocab_parse_json(map->data, map->bytes, path, storage, vocab, err);
   hr_file_map_close(map);
@@ -509,7 +492,7 @@ hr_status hr_vocab_read_file(const char *path, const char *config, hr_vocab_stor
   if (config) {
     hr_status status = hr_file_map_open(&map, config, err);
     if (status == HR_OK && !(s.config = hr_vocab_load_json(&map, config, err)))
-      status = HR_ERROR_FILE;
+      status = err->status;
     if (status != HR_OK) return status;
   }
   hr_status status = hr_file_map_open(&map, path, err);
@@ -539,7 +522,7 @@ static hr_status load_beside(const hr_source *source, const char *name, json_t *
   hr_status status = hr_vocab_open_beside(source, name, &map, where, &found, err);
   if (status != HR_OK || !found) return status;
   *json = hr_vocab_load_json(&map, where, err);
-  return *json ? HR_OK : HR_ERROR_FILE;
+  return *json ? HR_OK : err->status;
 }
 
 /* Takes the map over. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "model/json.h"
 #include "model/source_internal.h"
 #include "model/vocab_internal.h"
 
@@ -241,9 +242,9 @@ static hr_status read_pattern(reader *r, const json_t *json, hr_text_step *step)
   const json_t *regex = json_object_get(pattern, "Regex");
   if (!json_is_string(literal) && !json_is_string(regex))
     return wrong(r, "pattern", pattern, "an object with a string 'String' or 'Regex'");
-  step->literal = literal != NULL;
-  step->pattern = text_of(literal ? literal : regex);
-  return literal ? HR_OK : translate(r, &step->pattern);
+  step->literal = json_is_string(literal);
+  step->pattern = text_of(step->literal ? literal : regex);
+  return step->literal ? HR_OK : translate(r, &step->pattern);
 }
 
 static hr_status read_content(reader *r, const json_t *json, const char *key, hr_piece *content) {
@@ -992,16 +993,10 @@ static hr_status read_root(reader *r, const json_t *root) {
 
 hr_status hr_vocab_parse_json(const void *data, size_t bytes, const char *where,
                               hr_vocab_storage *storage, hr_vocab *vocab, hr_error *err) {
-  json_error_t fault;
   vocab->where = where;
-  json_t *root = json_loadb(data, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &fault);
-  if (!root && json_error_code(&fault) == json_error_out_of_memory)
-    return hr_fail_memory(err, where, bytes);
-  if (!root)
-    return hr_fail(err, HR_ERROR_FILE, "%s: is no valid JSON: line %d: %s", where, fault.line,
-                   HR_QUOTE(fault.text, strlen(fault.text)));
+  json_t *root = hr_json_parse(where, "", data, bytes, JSON_ALLOW_NUL, err);
+  if (!root) return err->status;
   storage->json = root;
   reader r = {.where = where, .storage = storage, .vocab = vocab, .err = err};
-  if (!json_is_object(root)) return wrong(&r, "file", root, "an object");
   return read_root(&r, root);
 }

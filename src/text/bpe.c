@@ -72,7 +72,7 @@ static hr_status fill_merges(hr_tokenizer *t, const hr_vocab *vocab, hr_error *e
   for (size_t i = 0; i < vocab->merge_count && status == HR_OK; i++)
     status = add_merge(t, vocab->merges[i], (uint32_t)i, buffer, err);
   hr_free(buffer);
-  return status;
+  return status == HR_OK && t->merges.crowded ? hr_fail_crowded(t, err) : status;
 }
 
 hr_status hr_bpe_prepare(hr_tokenizer *t, const hr_vocab *vocab, hr_error *err) {

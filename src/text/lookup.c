@@ -17,6 +17,10 @@ bool hr_grow(void **block, size_t *capacity, size_t needed, size_t size) {
   return true;
 }
 
+/* Slots that a key is looked for in. With half of them taken by keys that were not chosen
+ * for it, the longest way in a million is some 70. */
+#define MOST_PROBES 512
+
 /* At most half of the slots are ever taken. */
 static bool slots_for(size_t count, size_t size, void **slots, size_t *mask) {
   size_t n = 16;
@@ -63,23 +67,28 @@ void hr_byte_map_clear(hr_byte_map *map) {
   *map = (hr_byte_map){0};
 }
 
+/* That of the key, or a free one; NULL: neither is near. */
 static struct hr_byte_slot *byte_slot(const hr_byte_map *map, const char *key, size_t length) {
-  size_t i = (size_t)hash_bytes(key, length) & map->mask;
-  for (;; i = (i + 1) & map->mask) {
-    struct hr_byte_slot *slot = &map->slots[i];
+  size_t first = (size_t)hash_bytes(key, length);
+  for (size_t i = 0; i < MOST_PROBES; i++) {
+    struct hr_byte_slot *slot = &map->slots[(first + i) & map->mask];
     if (slot->id == 0) return slot;
     if (slot->length == length && memcmp(slot->key, key, length) == 0) return slot;
   }
+  return NULL;
 }
 
 void hr_byte_map_add(hr_byte_map *map, const char *key, size_t length, int32_t id) {
   struct hr_byte_slot *slot = byte_slot(map, key, length);
-  if (slot->id == 0)
+  if (!slot)
+    map->crowded = true;
+  else if (slot->id == 0)
     *slot = (struct hr_byte_slot){.key = key, .length = (uint32_t)length, .id = id + 1};
 }
 
 int32_t hr_byte_map_find(const hr_byte_map *map, const char *key, size_t length) {
-  return byte_slot(map, key, length)->id - 1;
+  const struct hr_byte_slot *slot = byte_slot(map, key, length);
+  return slot ? slot->id - 1 : -1;
 }
 
 /* --- Pairs ----------------------------------------------------------------- */
@@ -102,25 +111,29 @@ void hr_pair_map_clear(hr_pair_map *map) {
   *map = (hr_pair_map){0};
 }
 
+/* That of the pair, or a free one; NULL: neither is near. */
 static struct hr_pair_slot *pair_slot(const hr_pair_map *map, int32_t left, int32_t right) {
   uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-  size_t i = (size_t)mix(mix(key)) & map->mask;
-  for (;; i = (i + 1) & map->mask) {
-    struct hr_pair_slot *slot = &map->slots[i];
+  size_t first = (size_t)mix(mix(key));
+  for (size_t i = 0; i < MOST_PROBES; i++) {
+    struct hr_pair_slot *slot = &map->slots[(first + i) & map->mask];
     if (slot->whole == 0 || (slot->left == left && slot->right == right)) return slot;
   }
+  return NULL;
 }
 
 void hr_pair_map_add(hr_pair_map *map, int32_t left, int32_t right, uint32_t rank, int32_t whole) {
   struct hr_pair_slot *slot = pair_slot(map, left, right);
-  if (slot->whole == 0)
+  if (!slot)
+    map->crowded = true;
+  else if (slot->whole == 0)
     *slot = (struct hr_pair_slot){.left = left, .right = right, .rank = rank, .whole = whole + 1};
 }
 
 bool hr_pair_map_find(const hr_pair_map *map, int32_t left, int32_t right, uint32_t *rank,
                       int32_t *whole) {
   const struct hr_pair_slot *slot = pair_slot(map, left, right);
-  if (slot->whole == 0) return false;
+  if (!slot || slot->whole == 0) return false;
   *rank = slot->rank;
   *whole = slot->whole - 1;
   return true;

@@ -11,10 +11,13 @@
  * doubling. False when memory is out; the block stays. */
 bool hr_grow(void **block, size_t *capacity, size_t needed, size_t size);
 
-/* Bytes to id. The keys belong to the caller and outlive the map. */
+/* Bytes to id. The keys belong to the caller and outlive the map. Keys of a file may be
+ * chosen so that all fall on one place: those that would lie too far from theirs are left
+ * out, and the map is then of no use. */
 typedef struct hr_byte_map {
   struct hr_byte_slot *slots;
   size_t mask;
+  bool crowded;
 } hr_byte_map;
 
 /* Room for count keys. */
@@ -29,6 +32,7 @@ int32_t hr_byte_map_find(const hr_byte_map *map, const char *key, size_t length)
 typedef struct hr_pair_map {
   struct hr_pair_slot *slots;
   size_t mask;
+  bool crowded;
 } hr_pair_map;
 
 bool hr_pair_map_init(hr_pair_map *map, size_t count);

@@ -9,10 +9,16 @@
 #include "text/steps_impl.h"
 #include "text/utf8_stream.h"
 
+/* What steps may make of a text: the longest of Unicode's normal forms has 11 times the bytes,
+ * a letter for a byte twice, and some more stand around each piece. */
+#define GROWTH 64
+#define GROWTH_BYTES 1024
+
 struct hr_steps {
   pcre2_general_context *memory;
   hr_compiled *step;
   size_t count;
+  const char *where;
 };
 
 /* --- Compiling ------------------------------------------------------------- */
@@ -78,9 +84,16 @@ static hr_status compile(hr_steps *steps, const hr_text_step *step, const hr_tri
 
 hr_steps *hr_steps_create(hr_step_list list, const hr_trie *keep, const char *where,
                           hr_error *err) {
+  if (list.count > HR_STEPS_MOST) {
+    hr_fail(err, HR_ERROR_FILE,
+            "%s: its tokenizer takes a text through %zu steps, expected at most %d", where,
+            list.count, HR_STEPS_MOST);
+    return NULL;
+  }
   hr_steps *steps = hr_calloc(1, sizeof *steps);
   if (steps) steps->memory = pcre2_general_context_create(pcre2_allocate, pcre2_release, NULL);
   if (steps) steps->step = hr_calloc(list.count, sizeof *steps->step);
+  if (steps) steps->where = where;
   if (!steps || !steps->memory || !steps->step) {
     hr_fail_memory(err, where, list.count * sizeof(hr_compiled));
     hr_steps_free(steps);
@@ -113,6 +126,8 @@ void hr_steps_free(hr_steps *steps) {
 bool hr_buffer_put(hr_buffer *buffer, const char *text, size_t length) {
   void *block = buffer->text;
   if (length == 0) return true;
+  buffer->full |= buffer->most && length > buffer->most - buffer->length;
+  if (buffer->full) return false;
   if (!hr_grow(&block, &buffer->capacity, buffer->length + length, 1)) return false;
   buffer->text = block;
   memcpy(buffer->text + buffer->length, text, length);
@@ -143,6 +158,10 @@ static void take_cut(hr_pieces *pieces) {
 }
 
 bool hr_pieces_load(hr_pieces *pieces, const char *text, size_t length) {
+  size_t most;
+  if (!hr_mul_size(length, GROWTH, &most) || !hr_add_size(most, GROWTH_BYTES, &most)) return false;
+  pieces->now.most = pieces->next.most = most;
+  pieces->now.full = pieces->next.full = false;
   pieces->now.length = pieces->cut_count = 0;
   if (!hr_buffer_put(&pieces->now, text, length) || !add_cut(pieces, 0, length)) return false;
   take_cut(pieces);
@@ -168,11 +187,20 @@ typedef struct matching {
   const hr_compiled *step;
   hr_pieces *pieces;
   const char *subject; /* the text without its stray bytes */
+  const char *where;
   hr_error *err;
 } matching;
 
 static hr_status out_of_memory(hr_error *err, size_t bytes) {
   return hr_fail_memory(err, "cutting a text", bytes);
+}
+
+/* A step could not put down what it made. */
+static hr_status fail_put(const matching *m, size_t bytes) {
+  if (!m->pieces->next.full) return out_of_memory(m->err, bytes);
+  return hr_fail(m->err, HR_ERROR_FILE,
+                 "%s: its tokenizer makes a text longer than %d times and %d bytes more", m->where,
+                 GROWTH, GROWTH_BYTES);
 }
 
 /* PCRE2 needs a valid text. A stray byte is shown to it as U+0001, which is
@@ -344,7 +372,7 @@ static hr_status replace(const matching *m, hr_text_span span) {
     if (!any) found = (hr_text_span){span.length, 0};
     if (!hr_buffer_put(&m->pieces->next, text + from, found.start - from) ||
         (any && !hr_buffer_put(&m->pieces->next, content.text, content.length)))
-      status = out_of_memory(m->err, span.length);
+      status = fail_put(m, span.length);
     from = found.start + found.length;
   }
   return status;
@@ -355,7 +383,7 @@ static hr_status rewrite(const matching *m, hr_text_span span, bool first) {
   if (!fn) return replace(m, span);
   return fn(m->pieces, m->step, m->pieces->now.text + span.start, span.length, first)
              ? HR_OK
-             : out_of_memory(m->err, span.length);
+             : fail_put(m, span.length);
 }
 
 static hr_status run_step(const matching *m, bool first) {
@@ -381,7 +409,8 @@ static hr_status run_step(const matching *m, bool first) {
 hr_status hr_steps_run(const hr_steps *steps, hr_pieces *pieces, bool first, hr_error *err) {
   hr_status status = HR_OK;
   for (size_t i = 0; i < steps->count && status == HR_OK; i++) {
-    matching m = {.step = &steps->step[i], .pieces = pieces, .err = err};
+    matching m = {
+        .step = &steps->step[i], .pieces = pieces, .where = steps->where, .err = err};
     if (m.step->code && (!cleaned(pieces, &m.subject) || !prepare_matching(steps, pieces)))
       return out_of_memory(err, pieces->now.length);
     status = run_step(&m, first);

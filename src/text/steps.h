@@ -8,8 +8,10 @@
 
 typedef struct hr_steps hr_steps; /* compiled, immutable, shared by threads */
 
-/* keep: keys that SentencePiece's normalizer leaves as they are; it belongs to
- * the caller and outlives the steps. NULL with a sentence. */
+#define HR_STEPS_MOST 256
+
+/* keep: keys that SentencePiece's normalizer leaves as they are; it and where, the
+ * file's name, belong to the caller and outlive the steps. NULL with a sentence. */
 hr_steps *hr_steps_create(hr_step_list list, const hr_trie *keep, const char *where, hr_error *err);
 void hr_steps_free(hr_steps *steps);
 
@@ -21,8 +23,11 @@ typedef struct hr_text_span {
 typedef struct hr_buffer {
   char *text;
   size_t length, capacity;
+  size_t most; /* bytes that there may be; 0: any number */
+  bool full;   /* there were to be more */
 } hr_buffer;
 
+/* False when memory is out, or the buffer is full. */
 bool hr_buffer_put(hr_buffer *buffer, const char *text, size_t length);
 
 /* A text on its way through steps, for one thread. Zeroed to begin with. */
@@ -42,7 +47,8 @@ void hr_pieces_clear(hr_pieces *pieces);
 
 /* Takes the pieces through all steps. Any bytes are fine: one that is not part
  * of a code point counts as a character that is no letter, number, punctuation
- * or space. first: the first piece is where the text begins. */
+ * or space. first: the first piece is where the text begins. Steps come from
+ * files: a text that they make longer and longer is an error. */
 hr_status hr_steps_run(const hr_steps *steps, hr_pieces *pieces, bool first, hr_error *err);
 
 #endif

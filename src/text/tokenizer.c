@@ -8,8 +8,9 @@
 #include "base/memory.h"
 #include "text/tokenizer_impl.h"
 
-/* Positions inside a text are 32 bits wide. */
-#define MAX_TOKEN ((size_t)1 << 30)
+/* A text is compared with the longest token that it may begin with at each of its places, so
+ * this bounds the time for a byte. Real tokens have a few hundred bytes at most. */
+#define MAX_TOKEN ((size_t)4096)
 #define LONGEST_WORD 100
 
 /* --- Checks ---------------------------------------------------------------- */
@@ -47,8 +48,8 @@ static hr_status check_vocab(const hr_vocab *vocab, size_t *bytes, hr_error *err
   *bytes = 1;
   for (size_t i = 0; i < vocab->count; i++) {
     size_t length = vocab->tokens[i].length;
-    if (length >= MAX_TOKEN || !hr_add_size(*bytes, length, bytes))
-      return hr_fail(err, HR_ERROR_FILE, "%s: token %zu has %zu bytes, expected less than %zu",
+    if (length > MAX_TOKEN || !hr_add_size(*bytes, length, bytes))
+      return hr_fail(err, HR_ERROR_FILE, "%s: token %zu has %zu bytes, expected at most %zu",
                      vocab->where, i, length, MAX_TOKEN);
     if (vocab->scores && isnan(vocab->scores[i]))
       return hr_fail(err, HR_ERROR_FILE, "%s: the score of token %zu is not a number", vocab->where,
@@ -147,6 +148,9 @@ static hr_status add_normalized(hr_tokenizer *t, hr_pieces *pieces, int32_t id, 
     return hr_fail_memory(err, t->where, piece.length);
   hr_status status = hr_steps_run(t->normalizer, pieces, true, err);
   if (status != HR_OK || pieces->now.length == 0) return status;
+  if (pieces->now.length > MAX_TOKEN)
+    return hr_fail(err, HR_ERROR_FILE, "%s: token %d has %zu bytes when it is normalized, expected "
+                   "at most %zu", t->where, id, pieces->now.length, MAX_TOKEN);
   return hr_trie_add(&t->normalized, pieces->now.text, pieces->now.length, id)
              ? HR_OK
              : hr_fail_memory(err, t->where, pieces->now.length);
@@ -178,8 +182,21 @@ static bool says_itself(const hr_tokenizer *t, int32_t id) {
   return hr_token_is_special(t, id) || t->kinds[id] == HR_TOKEN_BYTE;
 }
 
+/* Tokens say about as much as their bytes: a space more, or a word for a mark. */
+static size_t most_to_say(const hr_tokenizer *t) {
+  return 4 * t->start[t->count] + 16 * t->count + 65536;
+}
+
+static hr_status fail_saying(const hr_tokenizer *t, const hr_buffer *says, hr_error *err) {
+  if (!says->full) return hr_fail_memory(err, t->where, says->length);
+  return hr_fail(err, HR_ERROR_FILE,
+                 "%s: its decoder makes more than %zu bytes of the tokens' %zu", t->where,
+                 says->most, t->start[t->count]);
+}
+
 static hr_status run_decoder(hr_tokenizer *t, const hr_steps *decoder, hr_buffer *says,
                              hr_pieces *pieces, hr_error *err) {
+  says->most = most_to_say(t);
   for (size_t i = 0; i < t->count; i++) {
     hr_piece piece = hr_token_bytes(t, (int32_t)i);
     if (!says_itself(t, (int32_t)i)) {
@@ -189,8 +206,7 @@ static hr_status run_decoder(hr_tokenizer *t, const hr_steps *decoder, hr_buffer
       if (status != HR_OK) return status;
       piece = (hr_piece){pieces->now.text, pieces->now.length};
     }
-    if (!hr_buffer_put(says, piece.text, piece.length))
-      return hr_fail_memory(err, t->where, says->length + piece.length);
+    if (!hr_buffer_put(says, piece.text, piece.length)) return fail_saying(t, says, err);
     t->says_start[i + 1] = says->length;
   }
   return HR_OK;
@@ -254,6 +270,12 @@ static bool reserve(hr_tokenizer *t, const hr_vocab *vocab, size_t bytes) {
          hr_trie_init(&t->normalized) && hr_trie_init(&t->users);
 }
 
+hr_status hr_fail_crowded(const hr_tokenizer *t, hr_error *err) {
+  return hr_fail(err, HR_ERROR_FILE,
+                 "%s: its tokens were chosen to take long to be found, expected a vocabulary that "
+                 "was made from text", t->where);
+}
+
 static hr_status fill_model(hr_tokenizer *t, const hr_vocab *vocab, hr_error *err) {
   switch (t->kind) {
     case HR_VOCAB_SPM:
@@ -263,7 +285,7 @@ static hr_status fill_model(hr_tokenizer *t, const hr_vocab *vocab, hr_error *er
       if (!t->byte_level) hr_characters_prepare(t);
       return hr_bpe_prepare(t, vocab, err);
     case HR_VOCAB_WORDPIECE:
-      break;
+      return hr_wordpiece_prepare(t, err);
     case HR_VOCAB_UNIGRAM:
       return hr_unigram_prepare(t, vocab, err);
   }
@@ -277,6 +299,7 @@ static hr_status fill(hr_tokenizer *t, const hr_vocab *vocab, hr_error *err) {
   if (!reserve(t, vocab, bytes)) return hr_fail_memory(err, vocab->where, bytes);
   fill_pool(t, vocab);
   fill_map(t);
+  if (t->map.crowded) return hr_fail_crowded(t, err);
   t->normalizer = hr_steps_create(vocab->normalizer, &t->users, t->where, err);
   if (t->normalizer)
     t->pre_tokenizer = hr_steps_create(vocab->pre_tokenizer, &t->users, t->where, err);

@@ -31,7 +31,7 @@ struct hr_tokenizer {
   hr_trie specials;   /* control and user-defined tokens as they stand in a text */
   hr_trie normalized; /* those that are looked for in the normalized text */
   hr_trie users;      /* inline_user_tokens: the user-defined ones */
-  hr_trie trie;       /* unigram: ordinary tokens */
+  hr_trie trie;       /* unigram, WordPiece: ordinary tokens */
   float unknown_score, best_score; /* unigram */
   hr_pair_map merges;
   hr_steps *normalizer, *pre_tokenizer;
@@ -96,6 +96,9 @@ bool hr_join_by_rank(const void *arg, const hr_symbol *left, const hr_symbol *ri
                      uint32_t *order, int32_t *id);
 void hr_characters_prepare(hr_tokenizer *tokenizer);
 hr_status hr_bpe_prepare(hr_tokenizer *tokenizer, const hr_vocab *vocab, hr_error *err);
+hr_status hr_wordpiece_prepare(hr_tokenizer *tokenizer, hr_error *err);
+/* The error of a map that is crowded. */
+hr_status hr_fail_crowded(const hr_tokenizer *tokenizer, hr_error *err);
 hr_status hr_unigram_prepare(hr_tokenizer *tokenizer, const hr_vocab *vocab, hr_error *err);
 
 #endif

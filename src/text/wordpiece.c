@@ -5,14 +5,32 @@
 #include "text/tokenizer_impl.h"
 #include "text/utf8_stream.h"
 
+/* The ordinary tokens as a tree: of several for the same bytes, the one that the map finds. */
+hr_status hr_wordpiece_prepare(hr_tokenizer *t, hr_error *err) {
+  if (!hr_trie_init(&t->trie)) return hr_fail_memory(err, t->where, 0);
+  for (size_t i = 0; i < t->count; i++) {
+    hr_piece piece = hr_token_bytes(t, (int32_t)i);
+    if (hr_token_is_special(t, (int32_t)i) || piece.length == 0 ||
+        hr_byte_map_find(&t->map, piece.text, piece.length) != (int32_t)i)
+      continue;
+    if (!hr_trie_add(&t->trie, piece.text, piece.length, (int32_t)i))
+      return hr_fail_memory(err, t->where, t->trie.count * 2 * sizeof(int32_t));
+  }
+  return HR_OK;
+}
+
 /* The longest token at the start of text; -1: none. */
 static int32_t longest_token(const hr_tokenizer *t, const char *text, size_t length,
                              size_t *bytes) {
-  for (*bytes = length < t->longest ? length : t->longest; *bytes > 0; --*bytes) {
-    int32_t id = hr_byte_map_find(&t->map, text, *bytes);
-    if (id >= 0) return id;
+  int32_t found = -1, node = 0;
+  for (size_t i = 0; i < length; i++) {
+    node = hr_trie_step(&t->trie, node, text[i]);
+    if (node == 0) break;
+    if (hr_trie_id(&t->trie, node) < 0) continue;
+    found = hr_trie_id(&t->trie, node);
+    *bytes = i + 1;
   }
-  return -1;
+  return found;
 }
 
 static size_t count_characters(const char *text, size_t length, size_t enough) {
@@ -34,7 +52,7 @@ hr_status hr_wordpiece_encode(hr_encoder *encoder, const char *text, size_t leng
                 !hr_buffer_put(word, text, length)))
     return hr_encoder_memory(encoder, length);
   while (known && at < word->length) {
-    size_t bytes;
+    size_t bytes = 0;
     int32_t id = longest_token(t, word->text + at, word->length - at, &bytes);
     known = id >= 0;
     hr_status status = known ? hr_encoder_emit(encoder, id) : HR_OK;
