@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The command as a process: signals at any moment, little memory, files that ask for much. */
 #include <criterion/criterion.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -41,23 +42,29 @@ static bool catches(pid_t process, int number) {
   return caught >> (number - 1) & 1;
 }
 
+static void exec_line(const char *line) {
+  char whole[2048];
+  snprintf(whole, sizeof whole, "exec %s </dev/null >/dev/null 2>&1", line);
+  setenv("H", getenv("HEADROW_COMMAND"), 1);
+  execl("/bin/sh", "sh", "-c", whole, (char *)NULL);
+  _exit(99);
+}
+
+static void signal_after(pid_t process, int number, bool caught, long after_ms) {
+  for (int i = 0; caught && i < 6000 && !catches(process, number); i++) pause_ms(10);
+  pause_ms(after_ms);
+  kill(process, number);
+}
+
 /* Starts a line of the shell, sends the signal to its program after so long, counted from
  * where it is caught if that is asked for; gives the status, and how long the program took
  * to end after the signal. */
 static int signalled(const char *line, int number, bool caught, long after_ms, double *took) {
-  char whole[2048];
-  snprintf(whole, sizeof whole, "exec %s >/dev/null 2>&1", line);
   fflush(NULL);
   pid_t child = fork();
-  if (child == 0) {
-    setenv("H", getenv("HEADROW_COMMAND"), 1);
-    execl("/bin/sh", "sh", "-c", whole, (char *)NULL);
-    _exit(99);
-  }
-  for (int i = 0; caught && i < 6000 && !catches(child, number); i++) pause_ms(10);
-  pause_ms(after_ms);
+  if (child == 0) exec_line(line);
+  signal_after(child, number, caught, after_ms);
   double sent = now();
-  kill(child, number);
   int status;
   waitpid(child, &status, 0);
   *took = now() - sent;
@@ -81,14 +88,15 @@ static void write_ids(char path[static 32]) {
   fclose(f);
 }
 
-Test(process, int_and_term_end_any_work_with_its_status) {
+Test(process, int_term_and_hup_end_any_work_with_its_status) {
+  static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
   char ids[32], line[512];
   write_ids(ids);
   for (size_t i = 0; i < sizeof work / sizeof *work; i++)
-    for (int k = 0; k < 2; k++) {
+    for (size_t k = 0; k < (i ? 2 : 3); k++) {
       double took;
       snprintf(line, sizeof line, work[i], ids);
-      int status = signalled(line, k ? SIGTERM : SIGINT, true, 100, &took);
+      int status = signalled(line, numbers[k], true, 100, &took);
       cr_expect_eq(status, 130, "%s: %d", line, status);
       cr_expect(took < 20, "%s: ended %.1f s after the signal", line, took);
     }
@@ -104,6 +112,105 @@ Test(process, a_signal_while_starting_and_loading_is_one_of_two_ends) {
     int status = signalled("$H run --ignore-eos -c 2000000 -p a", number, false, ms, &took);
     cr_expect(status == 130 || status == 256 + number, "after %ld ms: %d", ms, status);
   }
+}
+
+enum { FIRST_PROCESS_REFUSED = -1 };
+
+/* The same as process 1 of a namespace of its own, as the program of a container is: a signal
+ * without a handler does not reach it. Without a signal, its own end. */
+static int signalled_as_first(const char *line, int number) {
+  int channel[2];
+  cr_assert(pipe(channel) == 0);
+  fflush(NULL);
+  pid_t outside = fork();
+  if (outside == 0) {
+    if (unshare(geteuid() == 0 ? CLONE_NEWPID : CLONE_NEWPID | CLONE_NEWUSER) != 0) _exit(1);
+    pid_t first = fork();
+    if (first == 0) exec_line(line);
+    int status = 0;
+    if (write(channel[1], &first, sizeof first) < 0 || waitpid(first, &status, 0) != first ||
+        write(channel[1], &status, sizeof status) < 0)
+      _exit(1);
+    _exit(0);
+  }
+  close(channel[1]);
+  pid_t first;
+  int status;
+  bool started = read(channel[0], &first, sizeof first) == sizeof first;
+  if (started && number) signal_after(first, number, true, 100);
+  bool ended = started && read(channel[0], &status, sizeof status) == sizeof status;
+  close(channel[0]);
+  waitpid(outside, NULL, 0);
+  cr_assert(!started || ended, "%s", line);
+  return started ? exit_of(status) : FIRST_PROCESS_REFUSED;
+}
+
+Test(process, process_1_ends_as_any_other) {
+  static const struct {
+    const char *line;
+    int number, status;
+  } cases[] = {{"$H run -q -n 4 -p a", 0, 0},
+               {"$H run -q -c 2 --ids 1,2,3", 0, 6},
+               {"$H run /nosuch", 0, 3},
+               {"$H run --ignore-eos -c 2000000 -p a", SIGINT, 130},
+               {"$H run --ignore-eos -c 2000000 -p a", SIGTERM, 130},
+               {"$H bench -p 4000 -n 4000 -r 100", SIGTERM, 130}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    int status = signalled_as_first(cases[i].line, cases[i].number);
+    if (status == FIRST_PROCESS_REFUSED) cr_skip("no namespace of processes can be made here");
+    cr_expect_eq(status, cases[i].status, "%s, signal %d: %d", cases[i].line, cases[i].number,
+                 status);
+  }
+}
+
+/* nohup, and a service that has no terminal. */
+Test(process, hup_that_is_ignored_stays_so) {
+  result r = shell("trap '' HUP; $H run -q --ignore-eos --seed 1 -n 60 -p a >$D/out & sleep 0.3;"
+                   " kill -HUP $!; wait $!");
+  cr_expect_eq(r.status, 0, "%d: %s", r.status, r.err);
+  finish(&r);
+}
+
+/* A limit of file size is a full disk: a sentence, and nothing is left. */
+Test(process, a_file_that_may_not_grow_leaves_nothing) {
+  static const char *const lines[] = {"pack builtin $D/out", "quantize builtin $D/out --type f32",
+                                      "logits -p a --npy $D/out"};
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    char line[256];
+    snprintf(line, sizeof line, "ulimit -f 2; $H %s -q; s=$?; ls -A $D; exit $s", lines[i]);
+    expect_error(line, 3, "out", "too large");
+  }
+}
+
+/* --- Streams and files that are none ------------------------------------------------- */
+
+Test(process, closed_streams_are_no_other_file) {
+  static const struct {
+    const char *line;
+    int status;
+  } cases[] = {{"$H run -q -n 4 -p a <&-", 0},
+               {"$H chat -q --template chatml <&-", 0},
+               {"$H run -q -n 4 -p a 2>&-", 0},
+               {"$H run -q -n 4 -p a >&- 2>&-", 3},
+               {"$H run -q -n 4 -p a <&- >&- 2>&-", 3},
+               {"$H run /nosuch <&- >&- 2>&-", 3},
+               {"$H pack builtin $D/out <&- >&- 2>&-; $H run -q -n 4 -p a $D/out", 0},
+               {"$H logits -p a --npy $D/out <&- >&- 2>&-; head -c 6 $D/out | grep -q NUMPY", 0}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    result r = shell(cases[i].line);
+    cr_expect_eq(r.status, cases[i].status, "%s: %d %s", cases[i].line, r.status, r.err);
+    finish(&r);
+  }
+}
+
+/* A pipe without a writer would be waited for. */
+Test(process, a_model_that_is_no_file_is_refused_at_once) {
+  expect_error("mkfifo $D/m.gguf; timeout 20 $H run $D/m.gguf -p a", 3, "m.gguf", "regular file");
+  expect_error("mkfifo $D/config.json; cp $ROOT/tests/fixtures/families/bert.safetensors "
+               "$D/model.safetensors; timeout 20 $H embed $D --ids 1", 3, "model.safetensors",
+               "no config.json");
+  expect_error("timeout 20 $H run /dev/zero -p a", 3, "/dev/zero", "regular file");
+  expect_error(": >$D/m.gguf; $H run $D/m.gguf -p a", 3, "m.gguf", "empty");
 }
 
 /* What is written goes to a temporary name; that does not stay. */

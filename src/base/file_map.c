@@ -10,7 +10,8 @@
 
 hr_status hr_file_map_open(hr_file_map *map, const char *path, hr_error *err) {
   *map = (hr_file_map){0};
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  /* Without waiting for the writer of a pipe, which is refused below. */
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) return hr_fail(err, HR_ERROR_FILE, "%s: can't be opened: %s", path, strerror(errno));
 
   hr_status status = HR_OK;

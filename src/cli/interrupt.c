@@ -12,7 +12,7 @@
 static volatile sig_atomic_t interrupted, ending;
 
 static void note_interrupt(int signal_number) {
-  if (signal_number == SIGTERM) ending = 1;
+  if (signal_number != SIGINT) ending = 1;
   interrupted = 1;
 }
 
@@ -22,6 +22,10 @@ void cli_catch_interrupt(void) {
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
+  /* The terminal is gone; unless nohup asked to go on. */
+  struct sigaction before;
+  if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+    sigaction(SIGHUP, &action, NULL);
 }
 
 bool cli_interrupted(void) {

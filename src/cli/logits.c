@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
  * headrow logits: what the model thinks may come next. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 
 #include "cli.h"
 #include "output.h"
+#include "save.h"
 
 typedef struct settings {
   cli_common common;
@@ -168,24 +168,29 @@ static void put_f32(float x, unsigned char out[4]) {
   for (int i = 0; i < 4; i++) out[i] = (unsigned char)(bits >> 8 * i);
 }
 
-/* To a file, or to standard output when it is NULL. */
-static bool put(FILE *file, const unsigned char *bytes, size_t count) {
-  if (file) return fwrite(bytes, 1, count, file) == count;
-  cli_write((const char *)bytes, count);
-  return true;
+/* To standard output when save is NULL. */
+static void put(cli_save *save, const unsigned char *bytes, size_t count) {
+  if (save)
+    (void)cli_save_write(save, bytes, count); /* cli_save_end tells */
+  else
+    cli_write((const char *)bytes, count);
 }
 
-static bool write_npy(const result *r, FILE *file) {
-  unsigned char header[256], word[4];
-  bool good = put(file, header, npy_header(r, header));
-  for (size_t row = 0; row < r->count && good; row++) {
+static void write_npy(const result *r, cli_save *save) {
+  enum { BLOCK = 1 << 14 };
+  unsigned char block[BLOCK];
+  size_t used = npy_header(r, block);
+  for (size_t row = 0; row < r->count; row++) {
     const float *logits = hr_session_logits(r->session, row);
-    for (size_t i = 0; i < r->vocab && good; i++) {
-      put_f32(logits[i], word);
-      good = put(file, word, sizeof word);
+    for (size_t i = 0; i < r->vocab; i++) {
+      put_f32(logits[i], block + used);
+      used += 4;
+      if (used < BLOCK) continue;
+      put(save, block, used);
+      used = 0;
     }
   }
-  return good;
+  put(save, block, used);
 }
 
 static int save_npy(const result *r) {
@@ -194,16 +199,11 @@ static int save_npy(const result *r) {
     write_npy(r, NULL);
     return HR_OK;
   }
-  FILE *file = fopen(path, "wb");
-  bool good = file && write_npy(r, file);
-  int reason = errno;
-  if (file && fclose(file) != 0 && good) {
-    good = false;
-    reason = errno;
-  }
-  if (good) return HR_OK;
-  return cli_fail(HR_ERROR_FILE, "%s: %s, expected to write the logits to it", path,
-                  strerror(reason));
+  cli_save save;
+  int status = cli_save_begin(&save, path, r->count * r->vocab * sizeof(float));
+  if (status != HR_OK) return status;
+  write_npy(r, &save);
+  return cli_save_end(&save);
 }
 
 /* --- From start to end ---------------------------------------------------------- */

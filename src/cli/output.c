@@ -32,7 +32,9 @@ void cli_prepare_streams(void) {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
     if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
       (void)!open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY);
+  /* A reader that left and a file that may not grow are errors of write(). */
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
 }
 
 static bool wait_until_writable(void) {
