@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: MIT
 # Searches for inputs that break a reader, with libFuzzer, AddressSanitizer and UBSan (clang):
 #
-#   scripts/fuzz.sh gguf|safetensors|packed|options|tokenizer|template|all [SECONDS]
+#   scripts/fuzz.sh gguf|safetensors|packed|options|tokenizer|template|vocab|all [SECONDS]
 #
 # Builds in build-fuzz. What was tried and is of use stays in build-fuzz/corpus/TARGET, so that
 # the next run goes on from there; an input that breaks something is left as
 # build-fuzz/TARGET-crash-*: put it into tests/fuzz/found/TARGET, where it stays a test.
 set -eu
 cd "$(dirname "$0")/.."
-all="gguf safetensors packed options tokenizer template"
+all="gguf safetensors packed options tokenizer template vocab"
 wanted=${1:-} seconds=${2:-60}
 case " $all all " in
   *" $wanted "*) [ -n "$wanted" ] || wanted=none ;;

@@ -15,7 +15,7 @@ case $tier in
   quick)
     names="house elementary select operators position quant source load faults batch text template
       stops sensors compare fuzz_gguf fuzz_safetensors fuzz_packed fuzz_options fuzz_tokenizer
-      fuzz_template"
+      fuzz_template fuzz_vocab"
     HEADROW_EMULATED=no ;;
   full | long) ;;
   *) echo "headrow: '$tier' is no tier of tests, expected quick, full or long" >&2; exit 2 ;;

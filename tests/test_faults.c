@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #endif
@@ -281,5 +283,47 @@ Test(faults, threads_with_a_session_each_get_what_one_gets_alone) {
     pthread_join(thread[i], NULL);
     cr_expect(each[i].status == HR_OK && each[i].digest == alone.digest, "thread %d", i);
   }
+  hr_model_free(model);
+}
+
+/* What a child answers: the parent's session is an error there, its own gives the same. */
+static bool child_is_fine(hr_session *inherited, hr_model *model, uint64_t expected) {
+  static const int32_t ids[ROWS] = {1, 5, 2, 7, 3};
+  uint64_t digest = HR_DIGEST_INIT;
+  hr_error err = {.message = ""};
+  bool fine = hr_session_eval(inherited, ids, ROWS, HR_LOGITS_LAST, &err) == HR_ERROR_USAGE &&
+              strstr(err.message, "fork");
+  hr_session *own = hr_session_create(model, NULL, &err);
+  fine = fine && own && hr_session_eval(own, ids, ROWS, HR_LOGITS_ALL, &err) == HR_OK;
+  for (size_t i = 0; fine && i < ROWS; i++)
+    digest = hr_digest(digest, hr_session_logits(own, i), hr_model_vocab_size(model));
+  hr_session_free(own);
+  hr_session_free(inherited);
+  hr_model_free(model);
+  return fine && digest == expected;
+}
+
+Test(faults, a_forked_child_makes_sessions_of_the_same_model) {
+  static const int32_t id = 1;
+  hr_error err;
+  uint64_t expected = HR_DIGEST_INIT, after = HR_DIGEST_INIT;
+  hr_model *model = hr_model_open(MODELS "rope.gguf", NULL, &err);
+  cr_assert(model, "%s", err.message);
+  hr_session_options options;
+  hr_session_options_init(&options);
+  options.threads = 2;
+  hr_session *s = hr_session_create(model, &options, &err);
+  cr_assert(s, "%s", err.message);
+  cr_assert_eq(hr_session_eval(s, &id, 1, HR_LOGITS_LAST, &err), HR_OK, "%s", err.message);
+  cr_assert_eq(evaluate(model, HR_CACHE_AUTO, &expected, &err), HR_OK);
+  pid_t child = fork();
+  if (child == 0) _exit(child_is_fine(s, model, expected) ? 0 : 1);
+  int status;
+  cr_assert_eq(waitpid(child, &status, 0), child);
+  cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %x", (unsigned)status);
+  cr_expect_eq(hr_session_eval(s, &id, 1, HR_LOGITS_LAST, &err), HR_OK, "the parent goes on");
+  cr_expect_eq(evaluate(model, HR_CACHE_AUTO, &after, &err), HR_OK);
+  cr_expect_eq(after, expected);
+  hr_session_free(s);
   hr_model_free(model);
 }

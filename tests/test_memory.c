@@ -12,6 +12,7 @@
 
 #include "base/memory.h"
 #include "engine/engine.h"
+#include "model/packed.h"
 #include "sched/memory.h"
 #include "src/cli/memory.h"
 #include "src/cli/synthetic.h"
@@ -373,66 +374,244 @@ Test(memory, weights_and_cache_are_nearly_all_that_is_resident) {
 
 /* --- When there is none -------------------------------------------------------------- */
 
-/* All that a program does; false with a status when something failed. */
-static bool live(const char *path, hr_status *status, uint64_t *digest) {
+#define FAMILIES HEADROW_SOURCE_ROOT "/tests/fixtures/families/"
+
+/* A life of a model: something that a program does with it, from opening to freeing. False
+ * with an error when something failed; else a digest of what came of it. */
+typedef bool life(const char *path, hr_error *err, uint64_t *digest);
+
+static uint64_t digest_bytes(uint64_t digest, const void *data, size_t bytes) {
+  const unsigned char *at = data;
+  for (size_t n = 0; bytes > 0; at += n, bytes -= n) {
+    uint64_t word = 0;
+    n = bytes < sizeof word ? bytes : sizeof word;
+    memcpy(&word, at, n);
+    digest = (digest ^ word) * UINT64_C(0x100000001b3);
+  }
+  return digest;
+}
+
+static hr_model *open_vocabulary(const char *path, hr_error *err) {
+  hr_model_options options;
+  hr_model_options_init(&options);
+  options.vocabulary_only = true;
+  return hr_model_open(path, &options, err);
+}
+
+static hr_session *start(const hr_model *model, unsigned threads, hr_error *err) {
+  hr_session_options options;
+  hr_session_options_init(&options);
+  options.threads = threads;
+  return hr_session_create(model, &options, err);
+}
+
+/* A prompt and a choice. */
+static bool generate(const char *path, hr_error *err, uint64_t *digest) {
   static const int32_t ids[] = {1, 2, 3, 4, 5, 6, 7};
-  hr_error err = {.status = HR_OK};
-  hr_decoder *decoder = NULL;
   hr_sampler *sampler = NULL;
   hr_session *session = NULL;
-  hr_model *model = hr_model_open(path, NULL, &err);
-  if (model) session = hr_session_create(model, NULL, &err);
-  if (session) sampler = hr_sampler_create(model, NULL, &err);
-  bool fine = sampler != NULL;
-  if (fine && hr_model_has_tokenizer(model)) {
-    int32_t own[32];
-    size_t count, length;
-    const char *text;
-    fine =
-        hr_tokenize(model, "a little dog", 12, HR_TOKENIZE_SPECIAL, own, 32, &count, &err) == HR_OK;
-    if (fine) fine = (decoder = hr_decoder_create(model, &err)) != NULL;
-    if (fine) fine = hr_decoder_push(decoder, own[0], &text, &length, &err) == HR_OK;
-  }
   const hr_batch_piece piece = {0, ids, 3};
-  if (fine) fine = hr_session_eval_batch(session, &piece, 1, HR_LOGITS_LAST, &err) == HR_OK;
-  if (fine) fine = hr_session_rewind(session, 0, &err) == HR_OK;
-  if (fine) fine = hr_session_eval(session, ids, 7, HR_LOGITS_ALL, &err) == HR_OK;
-  if (fine) fine = hr_sampler_pick(sampler, hr_session_logits(session, 6), &err) >= 0;
+  hr_model *model = hr_model_open(path, NULL, err);
+  if (model) session = start(model, 0, err);
+  if (session) sampler = hr_sampler_create(model, NULL, err);
+  bool fine = sampler && hr_session_eval_batch(session, &piece, 1, HR_LOGITS_LAST, err) == HR_OK &&
+              hr_session_rewind(session, 0, err) == HR_OK &&
+              hr_session_eval(session, ids, 7, HR_LOGITS_ALL, err) == HR_OK &&
+              hr_sampler_pick(sampler, hr_session_logits(session, 6), err) >= 0;
   if (fine)
     *digest =
         hr_digest(HR_DIGEST_INIT, hr_session_logits(session, 0), 7 * hr_model_vocab_size(model));
-  hr_decoder_free(decoder);
   hr_sampler_free(sampler);
   hr_session_free(session);
   hr_model_free(model);
-  *status = err.status;
   return fine;
 }
 
-static void fail_each(const char *path) {
-  hr_status status;
-  uint64_t expected = 0, digest;
-  cr_assert(live(path, &status, &expected), "%s: %d", path, (int)status);
+/* Several texts of different lengths in a pass: hidden states, an embedding, and scores where
+ * the model has any. */
+static bool encode(const char *path, hr_error *err, uint64_t *digest) {
+  static const int32_t ids[] = {1, 2, 3, 4, 5, 6, 7};
+  static const hr_tokens texts[] = {{ids, NULL, 7}, {ids + 2, NULL, 1}, {ids + 1, NULL, 4}};
+  hr_session *session = NULL;
+  float *vector = NULL;
+  hr_model *model = hr_model_open(path, NULL, err);
+  if (model) session = start(model, 2, err);
+  if (session) vector = malloc(hr_model_width(model) * sizeof *vector);
+  bool fine = vector && hr_session_encode(session, texts, 3, err) == HR_OK;
+  for (size_t i = 0; fine && i < 3; i++) {
+    size_t width = hr_model_width(model), classes = hr_model_classes(model);
+    fine = hr_session_embedding(session, i, HR_POOLING_MEAN, true, vector, err) == HR_OK;
+    *digest = hr_digest(*digest, vector, width);
+    if (classes) *digest = hr_digest(*digest, hr_session_scores(session, i), classes);
+  }
+  free(vector);
+  hr_session_free(session);
+  hr_model_free(model);
+  return fine;
+}
+
+/* Ids of a text and the text of the ids. */
+static bool tokenize(const char *path, hr_error *err, uint64_t *digest) {
+  static const char text[] = "a b  cc\xc3\xa9 1";
+  int32_t ids[128];
+  size_t count = 0;
+  hr_decoder *decoder = NULL;
+  hr_model *model = open_vocabulary(path, err);
+  bool fine = model && hr_tokenize(model, text, sizeof text - 1, HR_TOKENIZE_SPECIAL, ids, 128,
+                                   &count, err) == HR_OK;
+  if (fine) *digest = digest_bytes(*digest, ids, count * sizeof *ids);
+  if (fine) fine = (decoder = hr_decoder_create(model, err)) != NULL;
+  for (size_t i = 0; fine && i < count; i++) {
+    const char *piece;
+    size_t length;
+    fine = hr_decoder_push(decoder, ids[i], &piece, &length, err) == HR_OK;
+    if (fine) *digest = digest_bytes(*digest, piece, length);
+  }
+  hr_decoder_free(decoder);
+  hr_model_free(model);
+  return fine;
+}
+
+/* A conversation. */
+static bool talk(const char *path, hr_error *err, uint64_t *digest) {
+  static const hr_chat_message said_so_far[] = {
+      {"system", "a b", 3}, {"user", "cc\xc3\xa9", 4}, {"assistant", "1 b", 3}};
+  hr_chat *chat = NULL;
+  hr_chat_prompt prompt;
+  hr_chat_options options;
+  hr_chat_options_init(&options);
+  options.variables = "{\"tools\": [{\"name\": \"x\"}]}";
+  hr_model *model = open_vocabulary(path, err);
+  if (model) chat = hr_chat_create(model, strcmp(path, BUILTIN) == 0 ? "chatml" : NULL, err);
+  bool fine = chat && hr_chat_render(chat, said_so_far, 3, &options, &prompt, err) == HR_OK;
+  if (fine) *digest = digest_bytes(*digest, prompt.text, prompt.length);
+  if (fine) *digest = digest_bytes(*digest, prompt.ids, prompt.count * sizeof *prompt.ids);
+  hr_chat_free(chat);
+  hr_model_free(model);
+  return fine;
+}
+
+static bool take_bytes(void *digest, const void *data, size_t bytes) {
+  uint64_t *d = digest;
+  *d = digest_bytes(*d, data, bytes);
+  return true;
+}
+
+/* Packing for a file. */
+static bool pack(const char *path, hr_error *err, uint64_t *digest) {
+  hr_packed_file packed = {0};
+  hr_model_options options;
+  hr_model_options_init(&options);
+  options.defer_weights = true;
+  hr_model *model = hr_model_open(path, &options, err);
+  bool fine = model && hr_packed_file_init(&packed, model->source, HR_WEIGHTS_NATIVE,
+                                           &model->loaded, err) == HR_OK;
+  if (fine)
+    fine = hr_packed_file_write(&packed, model->source, &model->loaded, &model->kernels,
+                                &(hr_load_options){0}, take_bytes, digest, err) == HR_OK;
+  hr_packed_file_finish(&packed);
+  hr_model_free(model);
+  return fine;
+}
+
+/* Each allocation fails once: an error of memory, or what can be done without and then the
+ * same result. */
+static void fail_each(life *live, const char *path, size_t least) {
+  hr_error err = {.status = HR_OK, .message = ""};
+  uint64_t expected = HR_DIGEST_INIT;
+  cr_assert(live(path, &err, &expected), "%s: %s", path, err.message);
   size_t failed = 0;
   for (size_t n = 1;; n++) {
+    uint64_t digest = HR_DIGEST_INIT;
     hr_memory_fail_at(n);
-    digest = 0;
-    bool fine = live(path, &status, &digest);
+    bool fine = live(path, &err, &digest);
     size_t made = hr_memory_fail_at(0);
+    if (fine) cr_expect_eq(digest, expected, "%s: allocation %zu changed the result", path, n);
     if (fine && made < n) break;
-    if (fine) { /* what can be done without */
-      cr_expect_eq(digest, expected, "%s: allocation %zu changed the answer", path, n);
-      continue;
-    }
+    if (fine) continue;
     failed++;
-    cr_expect_eq(status, HR_ERROR_MEMORY, "%s: allocation %zu: %d", path, n, (int)status);
+    cr_expect_eq(err.status, HR_ERROR_MEMORY, "%s: allocation %zu: %s", path, n, err.message);
   }
-  cr_expect(failed > 20, "%s: only %zu allocations failed", path, failed);
+  cr_expect(failed > least, "%s: only %zu allocations failed", path, failed);
 }
 
 Test(memory, every_failed_allocation_is_an_error_and_leaves_nothing) {
-  fail_each(BUILTIN);
-  fail_each(HEADROW_SOURCE_ROOT "/models/gpt2.gguf");
-  fail_each(HEADROW_SOURCE_ROOT "/tests/fixtures/families/gptneox.safetensors");
+  fail_each(generate, BUILTIN, 20);
+  fail_each(generate, HEADROW_SOURCE_ROOT "/models/gpt2.gguf", 20);
+  fail_each(generate, FAMILIES "gptneox.safetensors", 20);
+  fail_each(encode, FAMILIES "bert.safetensors", 20);
+  fail_each(encode, FAMILIES "roberta.safetensors", 20);
+  fail_each(encode, FAMILIES "llama3.gguf", 20);
+  fail_each(tokenize, BUILTIN, 10);
+  fail_each(talk, BUILTIN, 10);
+  NO_LEAK();
+}
+
+static bool write_bytes(void *out, const void *data, size_t bytes) {
+  return fwrite(data, 1, bytes, out) == bytes;
+}
+
+static void write_packed(const char *from, const char *to) {
+  hr_error err;
+  hr_packed_file packed;
+  hr_model *model = plan(from, HR_WEIGHTS_NATIVE);
+  FILE *f = fopen(to, "wb");
+  cr_assert(f);
+  cr_assert_eq(
+      hr_packed_file_init(&packed, model->source, HR_WEIGHTS_NATIVE, &model->loaded, &err), HR_OK);
+  cr_assert_eq(hr_packed_file_write(&packed, model->source, &model->loaded, &model->kernels,
+                                    &(hr_load_options){0}, write_bytes, f, &err), HR_OK);
+  fclose(f);
+  hr_packed_file_finish(&packed);
+  hr_model_free(model);
+}
+
+Test(memory, every_failed_allocation_of_packed_files) {
+  static const char *const models[] = {BUILTIN, FAMILIES "bert.safetensors"};
+  for (size_t i = 0; i < 2; i++) {
+    char path[] = "/tmp/hr-packed-XXXXXX";
+    close(mkstemp(path));
+    write_packed(models[i], path);
+    fail_each(pack, models[i], 10);
+    fail_each(i ? encode : generate, path, 20);
+    remove(path);
+  }
+  NO_LEAK();
+}
+
+static void copy_file(const char *from, const char *root, const char *path) {
+  static char bytes[1 << 16];
+  char full[512];
+  snprintf(full, sizeof full, "%s/%s", root, path);
+  FILE *in = fopen(from, "rb"), *out = fopen(full, "wb");
+  cr_assert(in && out, "%s", from);
+  size_t count = fread(bytes, 1, sizeof bytes, in);
+  cr_assert(count < sizeof bytes && fwrite(bytes, 1, count, out) == count);
+  fclose(in);
+  fclose(out);
+}
+
+/* Folders with each kind of tokenizer, and a template beside it. */
+Test(memory, every_failed_allocation_of_tokenizers_and_templates) {
+  static const struct {
+    const char *from, *name;
+  } files[] = {{"fuzz/corpus/tokenizer/bpe.json", "tokenizer.json"},
+               {"fuzz/corpus/tokenizer/unigram.json", "tokenizer.json"},
+               {"fuzz/corpus/tokenizer/wordpiece.json", "tokenizer.json"},
+               {"fixtures/spm_bpe.model", "tokenizer.model"},
+               {"fixtures/spm_unigram.model", "tokenizer.model"}};
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+    char root[] = "/tmp/hr-folder-XXXXXX", from[512];
+    cr_assert(mkdtemp(root));
+    snprintf(from, sizeof from, HEADROW_SOURCE_ROOT "/tests/%s", files[i].from);
+    copy_file(from, root, files[i].name);
+    copy_file(FAMILIES "gptneox.safetensors", root, "model.safetensors");
+    copy_file(FAMILIES "gptneox_config.json", root, "config.json");
+    write_file(root, "/tokenizer_config.json", "{\"chat_template\": \"{{ messages }}\"}");
+    write_file(root, "/chat_template.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
+    fail_each(tokenize, root, 20);
+    fail_each(talk, root, 20);
+    nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+  }
   NO_LEAK();
 }

@@ -10,6 +10,11 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 target=$1 headrow=$2
 fixtures=$root/tests/fixtures
 
+# Flags, the length of a text, the text and the file: tests/fuzz/tokenizer.c and vocab.c.
+with_text() { # file, flags, to
+  { printf "\\00$2\\014a b  cc\\303\\251 1 "; cat "$1"; } >"$3"
+}
+
 fill() { # folder
   case $target in
     gguf) cp "$fixtures"/families/*.gguf "$fixtures"/formats.gguf "$1" ;;
@@ -24,20 +29,25 @@ fill() { # folder
         name=${config%_config.json}
         { cat "$config"; printf '\0'; cat "$name.safetensors"; } >"$1/${name##*/}"
       done ;;
-    tokenizer) # flags, the length of a text, the text, the file: tests/fuzz/tokenizer.c
+    tokenizer)
       for flags in 0 2 4 6; do
-        for name in spm_bpe spm_suffix spm_unigram; do
-          { printf "\\00$flags\\014a b  cc\\303\\251 1 "; cat "$fixtures/$name.model"; } >"$1/$name.$flags"
+        for file in "$fixtures"/spm_*.model; do
+          with_text "$file" $flags "$1/${file##*/}.$flags"
         done
         for file in "$root"/tests/fuzz/corpus/tokenizer/*.json; do
-          name=${file##*/}
-          { printf "\\00$((flags + 1))\\014a b  cc\\303\\251 1 "; cat "$file"; } >"$1/$name.$flags"
+          with_text "$file" $((flags + 1)) "$1/${file##*/}.$flags"
+        done
+      done ;;
+    vocab)
+      for flags in 0 1 2 3; do
+        for file in "$root"/tests/fuzz/corpus/vocab/*.gguf; do
+          with_text "$file" $flags "$1/${file##*/}.$flags"
         done
       done ;;
   esac
   for more in corpus found; do
     folder=$root/tests/fuzz/$more/$target
-    [ "$target" != tokenizer ] || [ "$more" = found ] || continue
+    case $target/$more in tokenizer/corpus | vocab/corpus) continue ;; esac
     if [ -d "$folder" ]; then cp "$folder"/* "$1"; fi
   done
 }
