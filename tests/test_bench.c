@@ -594,6 +594,19 @@ Test(bench, a_block_act_by_act) {
   finish(&o);
 }
 
+/* Weights of a packed file that change under the command's hands: not one rate is told. */
+Test(bench, no_rate_is_reported_for_other_logits) {
+  result o = shell("$H pack -q builtin $D/m.packed && { { "
+                   "$H bench -q $D/m.packed -p 8 -n 0 -r 1000; echo $? >$D/status; } & sleep 1; "
+                   "for i in $(seq 100); do [ -f $D/status ] && break; "
+                   "dd if=/dev/zero of=$D/m.packed bs=1000 count=1 seek=$((2500 + i)) conv=notrunc "
+                   "2>/dev/null; sleep 0.1; done; wait; exit $(cat $D/status); }");
+  cr_expect_eq(o.status, 1, "%d", o.status);
+  cr_expect(strstr(o.err, "prompt 8: digest ") && strstr(o.err, "no rate is reported"), "%s", o.err);
+  cr_expect_str_eq(o.out, "");
+  finish(&o);
+}
+
 /* The shares of a profile are of all the time there was. */
 Test(bench, profiles_add_up) {
   json_t *d = json_of("$H bench -q --synthetic " SMALL

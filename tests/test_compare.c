@@ -72,7 +72,7 @@ Test(compare, rates_are_explained) {
       "10.00 x 1.00 = 10.00", "generate 128: laptop is 6.67 times as fast as board",
       "Both are limited by reading memory", "35.75 GB/s by 4 threads, against 7.15 GB/s",
       "5.00 x 1.33 = 6.67", "2 of 5 samples of board were disturbed, such as: other programs", "an invented laptop",
-      "an invented board", "6.1.0-invented", "70.0 % int8", "60.0 % read, 2 of 5 disturbed",
+      "an invented board", "6.1.0-invented", "4: physical cores of the board", "70.0 % int8", "60.0 % read, 2 of 5 disturbed",
       "35.75", "(0.20 x)");
   cr_expect(!strstr(r.out, "arithmetic "), "what does not differ is not shown: %s", r.out);
   cr_expect_str_eq(r.err, "note: laptop: bench warned: " INVENTED "\n"

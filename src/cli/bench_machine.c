@@ -11,6 +11,7 @@
 #include "machine.h"
 #include "output.h"
 #include "sched/memory.h"
+#include "sched/placement.h"
 #include "sched/topology.h"
 
 /* The value behind "KEY...: " in a file of such lines. */
@@ -128,6 +129,20 @@ static json_t *json_sensors(const bench *b) {
                    n.most_mhz > 0 ? json_real(n.most_mhz) : json_null());
 }
 
+/* What decides how many threads there are when nobody says; null: not known. */
+static json_t *json_thread_limits(const bench *b, const hr_topology *t) {
+  const cli_common *common = &b->set.common;
+  hr_limits limits;
+  hr_placement placement;
+  const hr_wishes wishes = {.no_pin = common->no_pin, .cores = common->cores};
+  hr_limits_read(&limits, "/");
+  hr_limits_read_affinity(&limits);
+  if (!t || hr_placement_make(&placement, t, &limits, &wishes, NULL) != HR_OK) return json_null();
+  json_t *list = cli_json_caps(&placement);
+  hr_placement_free(&placement);
+  return list;
+}
+
 json_t *bench_json_machine(const bench *b) {
   char cpu[128], huge[64], tiers[128];
   struct utsname system = {0};
@@ -137,14 +152,14 @@ json_t *bench_json_machine(const bench *b) {
   int machine_is_virtual = is_virtual();
   bool known = read_line("/sys/kernel/mm/transparent_hugepage/enabled", huge, sizeof huge);
   json_t *machine = json_pack(
-      "{s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:s, s:o, s:o, s:o, "
-      "s:o}",
+      "{s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:s, s:o, s:o, "
+      "s:o, s:o}",
       "cpu", json_text_or_null(bench_cpu_name(cpu)), "architecture", system.machine, "system",
       system.sysname, "kernel", system.release, "virtual",
       machine_is_virtual < 0 ? json_null() : json_boolean(machine_is_virtual), "cpus",
       json_size(t ? t->cpus : 0), "cores", json_size(t ? t->cores : 0), "packages",
       json_size(t ? t->packages : 0), "nodes", json_size(t ? t->nodes : 0), "kinds", json_kinds(t),
-      "caches", json_caches(t), "memory_bytes",
+      "thread_limits", json_thread_limits(b, t), "caches", json_caches(t), "memory_bytes",
       json_size(bench_memory("/proc/meminfo", "MemTotal")), "page_bytes",
       (json_int_t)sysconf(_SC_PAGESIZE), "huge_pages", json_text_or_null(known ? huge : NULL),
       "tiers", tiers, "governor", json_text_or_null(cli_sensors_names(b->sensors).governor),

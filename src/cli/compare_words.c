@@ -230,7 +230,18 @@ static void put_caches(char text[COMPARE_VALUE], const json_t *list) {
   }
 }
 
-typedef enum form { TEXT, NUMBER, BYTES, FLAG, KINDS, CACHES } form;
+/* The limit of threads that decides, of all that there are. */
+static void put_winner(char text[COMPARE_VALUE], const json_t *list) {
+  size_t i;
+  json_t *limit;
+  json_array_foreach(list, i, limit) {
+    const char *what = compare_text(limit, "what");
+    if (what && json_is_true(compare_get(limit, "won")))
+      snprintf(text, COMPARE_VALUE, "%.0f: %.120s", compare_number(limit, "threads"), what);
+  }
+}
+
+typedef enum form { TEXT, NUMBER, BYTES, FLAG, KINDS, CACHES, WINNER } form;
 
 static const struct record {
   const char *name, *path;
@@ -242,6 +253,7 @@ static const struct record {
     {"CPUs", "machine.cpus", NUMBER},
     {"cores", "machine.cores", NUMBER},
     {"kinds of cores", "machine.kinds", KINDS},
+    {"threads by", "machine.thread_limits", WINNER},
     {"caches", "machine.caches", CACHES},
     {"memory", "machine.memory_bytes", BYTES},
     {"NUMA nodes", "machine.nodes", NUMBER},
@@ -278,6 +290,7 @@ static void put_record(char text[COMPARE_VALUE], const struct record *r, const j
     snprintf(text, COMPARE_VALUE, json_is_true(value) ? "yes" : "no");
   if (r->form == KINDS) put_kinds(text, value);
   if (r->form == CACHES) put_caches(text, value);
+  if (r->form == WINNER) put_winner(text, value);
 }
 
 /* What was cut off must not end within a code point. */

@@ -126,15 +126,6 @@ static json_t *json_kinds(const hr_topology *t) {
   return list;
 }
 
-static json_t *json_caps(const hr_placement *p) {
-  json_t *list = json_array();
-  for (unsigned i = 0; i < p->caps; i++)
-    json_array_append_new(list, json_pack("{s:o, s:i, s:b}", "what",
-                                          cli_json_text(p->cap[i].what, strlen(p->cap[i].what)),
-                                          "threads", p->cap[i].threads, "won", p->cap[i].won));
-  return list;
-}
-
 static json_t *json_seats(const hr_placement *p) {
   json_t *list = json_array();
   for (unsigned i = 0; i < p->seats; i++) json_array_append_new(list, json_integer(p->seat[i].os));
@@ -154,7 +145,7 @@ static json_t *json_machine(const machine *m, const cli_common *common) {
   return json_pack(
       "{s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:i, s:i, s:b, s:o, s:s, s:s, s:o, s:o, s:o}", "cpus",
       t->cpus, "cores", t->cores, "packages", t->packages, "nodes", t->nodes, "allowed_cpus",
-      p->allowed, "kinds", json_kinds(t), "limits", json_caps(p), "threads", p->threads,
+      p->allowed, "kinds", json_kinds(t), "limits", cli_json_caps(p), "threads", p->threads,
       "threads_batch", p->threads_batch, "pinned", p->pin, "seats", json_seats(p), "why", p->why,
       "pinning", p->pinned, "features", names, "kernels", kernels, "description", lines);
 }

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "machine.h"
 
+#include <string.h>
+
 #include "kernels/select.h"
+#include "output.h"
+#include "sched/placement.h"
 
 const char *cli_tier_names(void) {
   static char names[128];
@@ -15,4 +19,13 @@ void cli_visit_kernels(const char *isa, cli_kernel_fn *visit, void *data) {
 #define VISIT(type, slot) visit(data, #slot, table.name.slot);
   HR_KERNEL_SLOTS(VISIT)
 #undef VISIT
+}
+
+json_t *cli_json_caps(const struct hr_placement *p) {
+  json_t *list = json_array();
+  for (unsigned i = 0; i < p->caps; i++)
+    json_array_append_new(list, json_pack("{s:o, s:i, s:b}", "what",
+                                          cli_json_text(p->cap[i].what, strlen(p->cap[i].what)),
+                                          "threads", p->cap[i].threads, "won", p->cap[i].won));
+  return list;
 }
