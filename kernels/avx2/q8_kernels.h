@@ -84,9 +84,16 @@ HR_INLINE void q8_end(const hr_product *p, const q8_chunk *c, size_t panels, siz
         lanes_store(sums + (r * panels + i) * 16, sum[r][i]);
 }
 
-/* Some rows against a chunk. */
+/* The weights that one panel needs a little later. */
+HR_INLINE void q8_fetch(const char *panel, size_t b) {
+  if (ONE_AHEAD)
+    HR_UNROLL for (size_t i = 0; i < HR_Q8_PAIR_BYTES / 2; i += 64)
+      _mm_prefetch(panel + hr_q8_weights_at(b) + ONE_AHEAD + i, _MM_HINT_T0);
+}
+
+/* Some rows against a chunk, whose weights are fetched ahead or not. */
 HR_INLINE void q8_tile(const hr_product *p, const q8_chunk *c, size_t panels, size_t rows,
-                       size_t row, float *sums) {
+                       size_t row, float *sums, bool fetch) {
   const char *x[ROWS];
   size_t blocks = hr_q8_blocks(p->k);
   lanes sum[ROWS][4];
@@ -94,6 +101,7 @@ HR_INLINE void q8_tile(const hr_product *p, const q8_chunk *c, size_t panels, si
   q8_start(c, panels, rows, sums, sum);
   for (size_t b = c->begin; b < c->end; b++) {
     ints s[ROWS][4];
+    if (fetch) q8_fetch(c->panel, b);
     q8_block(panels, rows, c->panel, c->panel_bytes, x, p->k, b, s);
     lanes ws[4];
     HR_UNROLL for (size_t i = 0; i < panels; i++)
@@ -107,15 +115,15 @@ HR_INLINE void q8_tile(const hr_product *p, const q8_chunk *c, size_t panels, si
   q8_end(p, c, panels, rows, row, sums, sum);
 }
 
-/* All rows of a row block against one chunk. */
+/* All rows of a row block against one chunk; the first of them may fetch it. */
 HR_INLINE void q8_rows(const hr_product *p, const q8_chunk *c, size_t panels, size_t row,
-                       size_t count) {
+                       size_t count, bool fetch) {
   float *sums = c->sums;
   for (size_t end = row + count, rows; row < end; row += rows, sums += rows * panels * 16) {
     rows = tile_rows(end - row, ROWS);
     switch (rows) {
 #define ROWS_CASE(n) \
-  case n: q8_tile(p, c, panels, n <= ROWS ? n : ROWS, row, sums); break;
+  case n: q8_tile(p, c, panels, n <= ROWS ? n : ROWS, row, sums, fetch && row == 0); break;
       ROWS_CASE(1)
       ROWS_CASE(2)
       ROWS_CASE(3)
@@ -130,7 +138,7 @@ HR_INLINE void q8_rows(const hr_product *p, const q8_chunk *c, size_t panels, si
 
 /* `panels` panels from output first on, for the rows of a row block. */
 HR_INLINE void q8_panels(const hr_product *p, size_t panels, size_t first, size_t row,
-                         size_t count) {
+                         size_t count, bool fetch) {
   _Alignas(64) float sums[MANY_CHUNKS_ROWS * PANELS * 16];
   size_t blocks = hr_q8_blocks(p->k);
   q8_chunk c = {.panel = product_panel(p, HR_PANEL_Q8, first),
@@ -139,7 +147,7 @@ HR_INLINE void q8_panels(const hr_product *p, size_t panels, size_t first, size_
                 .sums = sums};
   for (; c.begin < blocks; c.begin = c.end) {
     c.end = c.begin + tile_rows(blocks - c.begin, CHUNK);
-    q8_rows(p, &c, panels, row, count);
+    q8_rows(p, &c, panels, row, count, fetch);
   }
 }
 
@@ -148,13 +156,21 @@ HR_INLINE size_t q8_row_block(const hr_product *p) {
   return rows < 4 * ROWS ? 4 * ROWS : rows;
 }
 
+/* A few rows use each weight so seldom that memory decides: panel after panel, in one
+ * stream, as for one row. */
+enum { FEW_ROWS = 2 * ROWS };
+
 void KERNEL(product_q8)(const hr_product *p) {
   size_t panels = product_panels(p), most = q8_row_block(p);
+  if (p->rows <= FEW_ROWS) {
+    for (size_t i = 0; i < panels; i++) q8_panels(p, 1, i * 16, 0, p->rows, true);
+    return;
+  }
   for (size_t row = 0, count; row < p->rows; row += count) {
     count = tile_rows(p->rows - row, most);
     size_t i = 0;
-    for (; i + PANELS <= panels; i += PANELS) q8_panels(p, PANELS, i * 16, row, count);
-    for (; i < panels; i++) q8_panels(p, 1, i * 16, row, count);
+    for (; i + PANELS <= panels; i += PANELS) q8_panels(p, PANELS, i * 16, row, count, false);
+    for (; i < panels; i++) q8_panels(p, 1, i * 16, row, count, false);
   }
 }
 
@@ -166,9 +182,7 @@ HR_INLINE void q8_one(const hr_product *p, size_t first) {
   lanes sum = lanes_set(0.0f);
   for (size_t b = 0; b < blocks; b++) {
     ints s[ROWS][4];
-    if (ONE_AHEAD)
-      HR_UNROLL for (size_t i = 0; i < HR_Q8_PAIR_BYTES / 2; i += 64)
-        _mm_prefetch(panel + hr_q8_weights_at(b) + ONE_AHEAD + i, _MM_HINT_T0);
+    q8_fetch(panel, b);
     q8_block(1, 1, panel, 0, &x, p->k, b, s);
     sum = q8_scale(s[0][0], q8_weight_scales(panel, b), lanes_spread(q8_scales(x, blocks, b)), sum);
   }
