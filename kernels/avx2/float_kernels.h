@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Products with fp32, fp16 and bf16 panels, for the tier whose file includes
  * this and says KERNEL(slot), and the tile: PANELS x ROWS (up to 12) accumulators that,
- * with PANELS weights and an activation, fill its registers. */
+ * with PANELS weights and an activation, fill its registers; up to FEW_ROWS (6 at most) rows
+ * have FEW_PANELS x rows. */
 #include "kernels/avx2/product.h"
 
 HR_INLINE lanes widen16(hr_panel_type type, const char *panel, size_t k) {
@@ -10,7 +11,7 @@ HR_INLINE lanes widen16(hr_panel_type type, const char *panel, size_t k) {
   return type == HR_PANEL_F16 ? lanes_load_half(h) : lanes_load_brain(h);
 }
 
-/* What a single row of 16-bit weights reads soon: widening them is so much work that the CPU
+/* What a few rows of 16-bit weights read soon: widening them is so much work that the CPU
  * does not look far enough ahead by itself. fp32 needs none of this. */
 HR_INLINE void float_fetch(hr_panel_type type, size_t panels, const char *panel,
                            size_t panel_bytes, size_t k) {
@@ -38,6 +39,7 @@ HR_INLINE void float_chunk(hr_panel_type type, size_t panels, size_t rows, const
         c[0][p] = lanes_fma(widen16(type, panel + p * panel_bytes, k), v, c[0][p]);
       continue;
     }
+    if (rows <= FEW_ROWS) float_fetch(type, panels, panel, panel_bytes, k);
     HR_UNROLL for (size_t p = 0; p < panels; p++) w[p] = widen16(type, panel + p * panel_bytes, k);
     HR_UNROLL for (size_t r = 0; r < rows; r++) {
       lanes v = lanes_spread(x[r] + k);
@@ -96,8 +98,29 @@ HR_INLINE void float_rows(const hr_product *p, hr_panel_type type, size_t panels
   }
 }
 
-HR_INLINE void product_many(const hr_product *p, hr_panel_type type) {
+/* A few rows read more than they multiply, and more panels side by side give them the
+ * chains that the fma units want. Returns how many panels that took. */
+HR_INLINE size_t product_few(const hr_product *p, hr_panel_type type) {
   size_t panels = product_panels(p), i = 0;
+  for (; i + FEW_PANELS <= panels; i += FEW_PANELS) {
+    switch (p->rows) {
+#define FEW_CASE(n) \
+  case n: float_tile(p, type, FEW_PANELS, n <= FEW_ROWS ? n : FEW_ROWS, i * 16, 0); break;
+      FEW_CASE(2)
+      FEW_CASE(3)
+      FEW_CASE(4)
+      FEW_CASE(5)
+      FEW_CASE(6)
+#undef FEW_CASE
+      default: return i;
+    }
+  }
+  return i;
+}
+
+HR_INLINE void product_many(const hr_product *p, hr_panel_type type) {
+  size_t panels = product_panels(p);
+  size_t i = p->rows <= FEW_ROWS ? product_few(p, type) : 0;
   for (; i + PANELS <= panels; i += PANELS) float_rows(p, type, PANELS, i * 16);
   for (; i < panels; i++) float_rows(p, type, 1, i * 16);
 }
