@@ -11,7 +11,7 @@ HR_INLINE lanes widen16(hr_panel_type type, const char *panel, size_t k) {
   return type == HR_PANEL_F16 ? lanes_load_half(h) : lanes_load_brain(h);
 }
 
-/* What a few rows of 16-bit weights read soon: widening them is so much work that the CPU
+/* What the rows of one tile read soon of 16-bit weights: widening them is so much work that the CPU
  * does not look far enough ahead by itself. fp32 needs none of this. */
 HR_INLINE void float_fetch(hr_panel_type type, size_t panels, const char *panel,
                            size_t panel_bytes, size_t k) {
@@ -23,10 +23,11 @@ HR_INLINE void float_fetch(hr_panel_type type, size_t panels, const char *panel,
     _mm_prefetch(panel + at + p * panel_bytes, _MM_HINT_T0);
 }
 
-/* The chains of one chunk, for a tile whose size the compiler knows, added to sum. */
+/* The chains of one chunk, for a tile whose size the compiler knows, added to sum. fetch:
+ * no other tile has read the weights before. */
 HR_INLINE void float_chunk(hr_panel_type type, size_t panels, size_t rows, const char *panel,
                            size_t panel_bytes, const float *const *x, size_t begin, size_t end,
-                           float *sum) {
+                           float *sum, bool fetch) {
   lanes c[12][4];
   HR_UNROLL for (size_t r = 0; r < rows; r++)
     HR_UNROLL for (size_t p = 0; p < panels; p++) c[r][p] = lanes_set(0.0f);
@@ -39,7 +40,7 @@ HR_INLINE void float_chunk(hr_panel_type type, size_t panels, size_t rows, const
         c[0][p] = lanes_fma(widen16(type, panel + p * panel_bytes, k), v, c[0][p]);
       continue;
     }
-    if (rows <= FEW_ROWS) float_fetch(type, panels, panel, panel_bytes, k);
+    if (fetch) float_fetch(type, panels, panel, panel_bytes, k);
     HR_UNROLL for (size_t p = 0; p < panels; p++) w[p] = widen16(type, panel + p * panel_bytes, k);
     HR_UNROLL for (size_t r = 0; r < rows; r++) {
       lanes v = lanes_spread(x[r] + k);
@@ -64,7 +65,7 @@ HR_INLINE void float_tile(const hr_product *p, hr_panel_type type, size_t panels
   for (size_t i = 0; i < rows * panels; i++) lanes_store(sum + i * 16, lanes_set(-0.0f));
   for (size_t begin = 0; begin < p->k; begin += HR_CHAIN) {
     size_t end = p->k - begin < HR_CHAIN ? p->k : begin + HR_CHAIN;
-    float_chunk(type, panels, rows, panel, panel_bytes, x, begin, end, sum);
+    float_chunk(type, panels, rows, panel, panel_bytes, x, begin, end, sum, p->rows <= ROWS);
   }
   for (size_t r = 0; r < rows; r++)
     for (size_t i = 0; i < panels; i++)
