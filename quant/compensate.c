@@ -46,6 +46,39 @@ bool hr_compensation(double *sum, size_t k, double damp, float *u) {
   return done;
 }
 
+/* The transpose is kept, which a row is multiplied with in pieces that lie together.
+ * h^-1 = u^T u: u from the left, row i reading those from i on; then u^T, row i reading
+ * those up to i, from the last on. */
+bool hr_compensation_shift(double *drift, size_t k, const float *u, float *shift) {
+  double *row = hr_calloc(k, sizeof *row);
+  for (size_t i = 0; row && i < k; i++) {
+    memset(row, 0, k * sizeof *row);
+    for (size_t j = i; j < k; j++) {
+      double a = (double)u[i * k + j];
+      for (size_t c = 0; c < k; c++) row[c] += a * drift[j * k + c];
+    }
+    memcpy(drift + i * k, row, k * sizeof *row);
+  }
+  for (size_t i = k; row && i-- > 0;) {
+    memset(row, 0, k * sizeof *row);
+    for (size_t j = 0; j <= i; j++) {
+      double a = (double)u[j * k + i];
+      for (size_t c = 0; c < k; c++) row[c] += a * drift[j * k + c];
+    }
+    for (size_t c = 0; c < k; c++) shift[c * k + i] = (float)row[c];
+  }
+  bool done = row != NULL;
+  hr_free(row);
+  return done;
+}
+
+void hr_shift_row(float *row, size_t k, const float *shift, float *work) {
+  memset(work, 0, k * sizeof *work);
+  for (size_t j = 0; j < k; j++)
+    for (size_t i = 0; i < k; i++) work[i] += row[j] * shift[j * k + i];
+  for (size_t i = 0; i < k; i++) row[i] += work[i];
+}
+
 /* Rounds the 32 columns of a block at a scale in turn; error[i] is what column i got
  * wrong over u[i][i]. u is at the block's first row and column. Gives the sum of
  * squares: what the block adds to the error on the inputs. */

@@ -605,6 +605,44 @@ static void expect_texts_of_a_pass_are_alone(hr_mask mask, hr_position_kind posi
   toy_free(t);
 }
 
+/* Layer by layer, in two pieces, from streams that were kept: the bits of the whole pass. */
+static void expect_stretches_make_a_pass(hr_position_kind position) {
+  enum { CUT = 4, LAYERS = 3 };
+  hr_error err = {0};
+  const int32_t ids[ROWS] = {3, 1, 4, 1, 5, 9, 2, 6, 5};
+  hr_description d = toy_description_of(LAYERS, WIDTH, HEADS);
+  d.context = 32;
+  d.position = position;
+  if (position == HR_POSITION_ROPE) d.rope_width = d.head_width;
+  d.rope_base = 10000;
+  toy *t = toy_create(&d);
+  toy_randomize(t, 5, 1);
+  toy_session *whole = toy_run(t, ids, ROWS), *parts = toy_open(t);
+  float stream[ROWS * WIDTH];
+  for (uint32_t layer = 0; layer <= LAYERS; layer++)
+    for (size_t at = 0; at < ROWS; at += at ? ROWS : CUT) {
+      float *rows = stream + at * d.width;
+      const hr_stretch stretch = {.first = layer ? layer - 1 : 0, .end = layer,
+                                  .stream = layer ? rows : NULL, .stream_out = rows};
+      size_t count = at ? ROWS - CUT : CUT;
+      const hr_request request = {.ids = ids + at, .rows = count, .start = at,
+                                  .logits_from = count, .stretch = &stretch};
+      cr_assert_eq(hr_forward(parts->workspace, parts->team, 1, &parts->cache, &request, &err),
+                   HR_OK, "%s", err.message);
+    }
+  for (size_t r = 0; r < ROWS; r++)
+    cr_expect_arr_eq(stream + r * d.width, toy_row(whole, "block", LAYERS - 1, r),
+                     d.width * sizeof *stream, "position %d, row %zu", (int)position, r);
+  toy_close(parts);
+  toy_close(whole);
+  toy_free(t);
+}
+
+Test(claims, layers_one_by_one_make_a_pass) {
+  for (int position = HR_POSITION_NONE; position <= HR_POSITION_ALIBI; position++)
+    expect_stretches_make_a_pass((hr_position_kind)position);
+}
+
 Test(claims, texts_of_one_pass_do_not_see_each_other) {
   for (int mask = HR_MASK_CAUSAL; mask <= HR_MASK_FULL; mask++)
     for (int position = HR_POSITION_NONE; position <= HR_POSITION_ALIBI; position++)

@@ -264,6 +264,35 @@ Test(compensation, u_is_the_factor_of_the_inverse) {
   cr_expect(!hr_compensation(sum, INPUTS, 0.01, u));
 }
 
+/* What the shift adds to a row solves the normal equations: (shift row) h = drift row. */
+Test(compensation, a_shift_makes_good_what_its_inputs_have_lost) {
+  static double sum[INPUTS * INPUTS], h[INPUTS * INPUTS], drift[INPUTS * INPUTS];
+  static float u[INPUTS * INPUTS], shift[INPUTS * INPUTS], values[INPUTS * INPUTS];
+  make_inputs(sum);
+  double mean = 0, largest = 0;
+  for (size_t i = 0; i < INPUTS; i++) mean += sum[i * INPUTS + i] / INPUTS;
+  memcpy(h, sum, sizeof h);
+  for (size_t i = 0; i < INPUTS; i++) h[i * INPUTS + i] += 0.01 * mean;
+  for (size_t i = 0; i < INPUTS; i++) fill(values + i * INPUTS, INPUTS, (uint32_t)i + 1000);
+  for (size_t i = 0; i < INPUTS * INPUTS; i++) drift[i] = (double)values[i];
+  cr_assert(hr_compensation(sum, INPUTS, 0.01, u));
+  cr_assert(hr_compensation_shift(drift, INPUTS, u, shift));
+  float row[INPUTS], moved[INPUTS], work[INPUTS];
+  fill(row, INPUTS, 7);
+  memcpy(moved, row, sizeof row);
+  hr_shift_row(moved, INPUTS, shift, work);
+  for (size_t i = 0; i < INPUTS; i++) {
+    double left = 0, right = 0, part = 0;
+    for (size_t j = 0; j < INPUTS; j++) {
+      left += ((double)moved[j] - (double)row[j]) * h[j < i ? j * INPUTS + i : i * INPUTS + j];
+      right += (double)values[i * INPUTS + j] * (double)row[j];
+      part += fabs((double)values[i * INPUTS + j] * (double)row[j]);
+    }
+    largest = fmax(largest, fabs(left - right) / part);
+  }
+  cr_expect_lt(largest, 1e-3, "%g", largest);
+}
+
 static double error_on_inputs(const double *h, const float *w, const hr_q8_file_block *blocks) {
   double e[INPUTS], sum = 0;
   for (size_t i = 0; i < INPUTS; i++)

@@ -78,13 +78,27 @@ static void embed_row(const hr_pass *pass, size_t row) {
   if (model->embedding_norm.gain) hr_norm_row(pass, &model->embedding_norm, x, d->width, x);
 }
 
+/* The residual stream as it was given; angles are still to be known. */
+static void take_row(const hr_pass *pass, size_t row) {
+  const hr_description *d = &pass->model->description;
+  float *x = pass->ws->x + row * pass->ws->x_stride;
+  memcpy(x, pass->request->stretch->stream + row * d->width, d->width * sizeof *x);
+  if (d->position == HR_POSITION_ROPE) place_row(pass, row, x);
+}
+
 void hr_embed(hr_pass *pass, unsigned thread, unsigned threads) {
   const hr_description *d = &pass->model->description;
   hr_workspace *ws = pass->ws;
+  bool given = pass->request->stretch && pass->request->stretch->stream;
   hr_step step = hr_begin_step(pass, thread, threads, pass->request->rows,
                                d->width * 4 * sizeof(float));
   for (hr_range run; hr_next_run(&step, &run);)
-    for (size_t r = run.begin; r < run.end; r++) embed_row(pass, r);
+    for (size_t r = run.begin; r < run.end; r++) {
+      if (given)
+        take_row(pass, r);
+      else
+        embed_row(pass, r);
+    }
   hr_end_step(pass, thread, HR_PART_EMBEDDING);
   float *x = hr_stream(pass, thread);
   if (x != ws->x) memcpy(x, ws->x, d->width * sizeof *x);

@@ -36,14 +36,32 @@ static void run_layer(hr_pass *pass, unsigned thread, unsigned threads, uint32_t
   hr_show(pass, thread, "block", index, ws->x, rows, d->width, ws->x_stride);
 }
 
+/* The rows of a stretch's residual stream, to where the caller wants them. */
+static void give_stream(hr_pass *pass, unsigned thread) {
+  const hr_workspace *ws = pass->ws;
+  const hr_request *request = pass->request;
+  size_t width = pass->model->description.width;
+  if (thread == 0 && request->stretch->stream_out)
+    for (size_t r = 0; r < request->rows; r++)
+      memcpy(request->stretch->stream_out + r * width, ws->x + r * ws->x_stride,
+             width * sizeof(float));
+  hr_team_barrier(pass->team, thread);
+}
+
 static void run_pass(void *arg, unsigned thread, unsigned threads) {
   hr_pass *pass = arg;
   hr_private *own = &pass->ws->private[thread];
   own->step = 0;
   if (pass->ws->profile) own->mark = hr_clock_ns();
+  const hr_stretch *stretch = pass->request->stretch;
+  uint32_t first = stretch ? stretch->first : 0;
+  uint32_t end = stretch ? stretch->end : pass->model->description.layers;
   hr_embed(pass, thread, threads);
-  for (uint32_t i = 0; i < pass->model->description.layers; i++)
-    run_layer(pass, thread, threads, i);
+  for (uint32_t i = first; i < end; i++) run_layer(pass, thread, threads, i);
+  if (stretch) {
+    give_stream(pass, thread);
+    return;
+  }
   if (pass->request->hidden) hr_hidden(pass, thread, threads);
   hr_head(pass, thread, threads);
   hr_mark(pass, thread, HR_PART_HEAD);

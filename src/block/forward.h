@@ -66,7 +66,15 @@ typedef struct hr_request {
   float *pooled;        /* [texts][width] their first rows behind the pooler; NULL: not wanted.
                            Needs hidden */
   float *scores;        /* [texts][classes] of pooled; NULL: not wanted. Needs pooled */
+  const struct hr_stretch *stretch; /* NULL: the whole pass */
 } hr_request;
+
+/* Some of the layers, one after the other, and nothing behind them. */
+typedef struct hr_stretch {
+  uint32_t first, end;    /* layers first..end - 1 */
+  const float *stream;    /* [rows][width] the residual stream before them; NULL: the embedding */
+  float *stream_out;      /* [rows][width] and behind them, may be the same; NULL: not wanted */
+} hr_stretch;
 
 /* Buffers for passes of up to rows tokens on up to threads threads, with a
  * cache of up to positions. The transformer and kernels must outlive it. The
