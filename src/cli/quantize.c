@@ -125,7 +125,7 @@ static const hr_scale_search compensated_search = {.fewest = 112.0f, .tries = 33
 typedef struct rounding {
   const hr_tensor *tensor;
   hr_format format;
-  const float *u; /* NULL: without compensation */
+  cli_compensation by; /* u NULL: without */
   char *out;
   size_t rows, k, row_bytes;
   _Atomic(size_t) next; /* row to be taken */
@@ -136,14 +136,16 @@ typedef struct rounding {
   double before, share; /* of the progress */
 } rounding;
 
-static bool quantize_row(const rounding *r, const char *from, float *x, char *out) {
+/* work: room for a row. */
+static bool quantize_row(const rounding *r, const char *from, float *x, float *work, char *out) {
   const hr_format_info *format = hr_format_get(r->tensor->format);
   hr_q8_file_block *blocks = (hr_q8_file_block *)(void *)out;
   if (format->to_q8) {
     format->to_q8(from, blocks, r->k);
     return true;
   }
-  if (r->u) return hr_quantize_row_compensated(x, r->k, r->u, compensated_search, blocks);
+  if (r->by.shift) hr_shift_row(x, r->k, r->by.shift, work);
+  if (r->by.u) return hr_quantize_row_compensated(x, r->k, r->by.u, compensated_search, blocks);
   for (size_t b = 0; b < r->k / HR_Q8_BLOCK; b++)
     if (!hr_quantize_block_best(x + b * HR_Q8_BLOCK, NULL, search, &blocks[b])) return false;
   return true;
@@ -177,7 +179,7 @@ static bool round_row(rounding *r, size_t row, float *x, unsigned thread) {
   if (!all_finite(x, r->k)) return false;
   if (r->format == r->tensor->format)
     memcpy(out, source, r->row_bytes);
-  else if (r->format == HR_FORMAT_Q8_0 ? !quantize_row(r, source, x, out)
+  else if (r->format == HR_FORMAT_Q8_0 ? !quantize_row(r, source, x, back, out)
                                        : !narrow_row(r->format, x, r->k, out))
     return false;
   from->widen(source, back, r->k);
@@ -260,7 +262,7 @@ int cli_quantize_tensor(cli_quantizing *q, size_t index, cli_quantized *tensor) 
                 .share = q->share};
   bool wanted =
       q->calibration && tensor->format == HR_FORMAT_Q8_0 && !hr_format_get(t->format)->to_q8;
-  if (wanted) r.u = cli_calibration_of(q->calibration, index, &status);
+  if (wanted) status = cli_calibration_of(q->calibration, index, &r.by);
   if (status != HR_OK) return status;
   if (!hr_format_bytes(tensor->format, k, &r.row_bytes) ||
       !hr_format_bytes(tensor->format, rows * k, &tensor->bytes))
@@ -268,7 +270,7 @@ int cli_quantize_tensor(cli_quantizing *q, size_t index, cli_quantized *tensor) 
   r.out = tensor->data = malloc(tensor->bytes + 1);
   r.error = calloc(threads, sizeof *r.error);
   r.norm = calloc(threads, sizeof *r.norm);
-  tensor->compensated = r.u != NULL;
+  tensor->compensated = r.by.u != NULL;
   if (!r.out || !r.error || !r.norm)
     status = cli_fail_memory();
   else if (hr_team_run(q->team, threads, round_rows, &r, &err) != HR_OK)
@@ -278,6 +280,26 @@ int cli_quantize_tensor(cli_quantizing *q, size_t index, cli_quantized *tensor) 
   free(r.error);
   free(r.norm);
   q->done += q->share;
+  return status;
+}
+
+/* With a text to calibrate with, matrices are made in the order of a pass: each sees what
+ * those before it have become. */
+static int quantize_in_order(cli_quantizing *q, cli_quantized *tensor) {
+  size_t *order = malloc((q->model->loaded.held_count + 1) * sizeof *order);
+  if (!order) return cli_fail_memory();
+  size_t count = cli_calibration_order(q->calibration, order);
+  int status = HR_OK;
+  q->share = 1.0 / (double)(count + 1);
+  for (size_t i = 0; i < count && status == HR_OK; i++) {
+    cli_quantized *t = &tensor[order[i]];
+    if (t->format != HR_FORMAT_Q8_0) continue;
+    status = cli_quantize_tensor(q, order[i], t);
+    if (status == HR_OK)
+      status = cli_calibration_take(q->calibration, order[i], t->format, t->data);
+  }
+  free(order);
+  q->done = 0;
   return status;
 }
 
@@ -389,6 +411,7 @@ static int quantize(cli_quantizing *q, const char *out) {
   int status = choose_types(q, tensor);
   if (status == HR_OK) note_lost_before(q);
   if (status == HR_OK && (q->calibrate || q->max_kl.given)) status = cli_quantize_prepare(q);
+  if (status == HR_OK && q->calibration) status = quantize_in_order(q, tensor);
   if (status == HR_OK && q->max_kl.given) status = cli_quantize_for_kl(q, tensor);
   if (status == HR_OK) status = write_file(q, out, tensor);
   cli_end_progress(q->progress);
@@ -408,7 +431,10 @@ static int open_and_quantize(cli_quantizing *q, const char *in, const char *out)
   if (!q->source) return cli_fail_error(NULL, &err);
   int status = HR_OK;
   if (hr_source_get_kind(q->source) != HR_SOURCE_GGUF)
-    status = cli_fail(HR_ERROR_FILE, "%s: is safetensors, expected a GGUF file", in);
+    status = cli_fail(HR_ERROR_FILE,
+                      "%s: is safetensors, expected a GGUF file: convert it first, or pack it with "
+                      "--weights",
+                      in);
   else if (hr_source_refused_count(q->source))
     status = cli_fail(HR_ERROR_FILE, "%s: has %zu tensors of whole numbers or F64, expected none",
                       in, hr_source_refused_count(q->source));

@@ -117,7 +117,7 @@ static int make_all(mixing *m) {
   int status = HR_OK;
   q->share = 1.0 / (double)(count + 1);
   for (size_t i = 0; i < count && status == HR_OK; i++) {
-    status = cli_quantize_tensor(q, i, &m->tensor[i]);
+    if (!m->tensor[i].data) status = cli_quantize_tensor(q, i, &m->tensor[i]);
     if (status != HR_OK || m->tensor[i].format != HR_FORMAT_Q8_0 || m->tensor[i].kept) continue;
     choice *c = &m->choice[m->choices++];
     *c = (choice){.tensor = i, .half = {.format = HR_FORMAT_F16}};
