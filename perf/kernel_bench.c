@@ -212,8 +212,24 @@ static void prefill(run *r, hr_panel_type type, const shape *s, size_t rows) {
   give_back(r);
 }
 
+/* What the q8 product's own instructions allow of the peak. */
+static void tile_alone(run *r) {
+  const perf_peaks *p = r->peaks;
+  if (!p->tile) return;
+  result best = {0};
+  for (int round = -1; round < ROUNDS; round++) {
+    double limit = peak_rate(p->dot, p->dot_work), tile = peak_rate(p->tile, p->tile_work);
+    if (round >= 0) keep_best(&best, tile, limit);
+  }
+  perf_kernel_row row = {.kernel = r->t->name.product_q8, .threads = 1, .unit = "GOP/s",
+                         .bound = "int8"};
+  snprintf(row.shape, sizeof row.shape, "its bound: registers only");
+  report(r, &row, 2e-9, best);
+}
+
 static void all_prefill(run *r, bool q8) {
   static const size_t row_counts[] = {64, 512};
+  if (q8) tile_alone(r);
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
     for (size_t j = 0; j < 2; j++)
       for (int type = 0; type < HR_PANEL_TYPES; type++)

@@ -9,13 +9,17 @@
 #include <stddef.h>
 
 /* The loops of a kernel tier, with the multiply-adds of one turn: the int8
- * products of the tier's own instructions, and its widest fp32 fma. */
+ * products of the tier's own instructions, and its widest fp32 fma; and what the q8
+ * product can reach of the first, all that it does to a tile but without memory
+ * (NULL where there is none). */
 typedef struct perf_peaks {
   const char *tier;
   void (*dot)(size_t turns);
   double dot_work;
   void (*fma)(size_t turns);
   double fma_work;
+  void (*tile)(size_t turns);
+  double tile_work;
 } perf_peaks;
 
 /* NULL where a tier has none: the portable one is no machine's limit. The CPU
