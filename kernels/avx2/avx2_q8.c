@@ -7,6 +7,7 @@
 #define PANELS 1
 #define ROWS 5
 #define ONE_AHEAD 4096
+#define PREPARED 1 /* the magnitudes: pabsb takes a place that the multiplies want */
 
 #include "kernels/avx2/lanes.h"
 
@@ -18,6 +19,18 @@ HR_INLINE weights weights_load(const char *at) {
   const __m256i *w = (const __m256i *)(const void *)at;
   ints value = {_mm256_load_si256(w), _mm256_load_si256(w + 1)};
   return (weights){value, {_mm256_abs_epi8(value.low), _mm256_abs_epi8(value.high)}};
+}
+
+HR_INLINE void weights_prepare(const char *at, char *to) {
+  weights w = weights_load(at);
+  __m256i *m = (__m256i *)(void *)to;
+  _mm256_store_si256(m, w.magnitude.low);
+  _mm256_store_si256(m + 1, w.magnitude.high);
+}
+HR_INLINE weights weights_prepared(const char *at, const char *from) {
+  const __m256i *w = (const __m256i *)(const void *)at, *m = (const __m256i *)(const void *)from;
+  return (weights){{_mm256_load_si256(w), _mm256_load_si256(w + 1)},
+                   {_mm256_load_si256(m), _mm256_load_si256(m + 1)}};
 }
 
 HR_INLINE __m256i fours(__m256i value, __m256i magnitude, __m256i x) {

@@ -5,6 +5,7 @@
 #define PANELS 2
 #define ROWS 5
 #define ONE_AHEAD 0
+#define PREPARED 0
 
 #include "kernels/avx2/lanes.h"
 

@@ -5,6 +5,7 @@
 #define PANELS 1
 #define ROWS 6
 #define ONE_AHEAD 0
+#define PREPARED 0
 
 #include "kernels/avx2/lanes.h"
 

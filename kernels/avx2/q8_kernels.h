@@ -4,6 +4,9 @@
  * row fetches its weights (0: not at all), and how 16 x 4 weights meet 4 activations:
  *   weights           a group in the form that its multiply wants
  *   weights_load(at)  makes it of 64 bytes
+ *   PREPARED          1: part of that is worth keeping while many rows pass by:
+ *                     weights_prepare(at, to) makes 64 more bytes, and
+ *                     weights_prepared(at, from) the group of both
  *   q8_dot(s, w, x)   s + the products of each lane's four
  *   q8_first(offset, w, x)   the same for the first group of a block
  */
@@ -32,14 +35,29 @@ HR_INLINE int32_t q8_offset(const char *x, size_t blocks, size_t b) {
   return ((const int32_t *)(const void *)(x + blocks * (HR_Q8_BLOCK + 4)))[b];
 }
 
-/* The exact sums of one block, for a tile whose size the compiler knows. */
+#if !PREPARED
+HR_INLINE void weights_prepare(const char *at, char *to) {
+  (void)at;
+  (void)to;
+}
+HR_INLINE weights weights_prepared(const char *at, const char *from) {
+  (void)from;
+  return weights_load(at);
+}
+#endif
+
+/* The exact sums of one block, for a tile whose size the compiler knows. prepared: what
+ * was made of the block's weights before; NULL: nothing. */
 HR_INLINE void q8_block(size_t panels, size_t rows, const char *panel, size_t panel_bytes,
-                        const char *const *x, size_t k, size_t b, ints s[ROWS][4]) {
+                        const char *prepared, const char *const *x, size_t k, size_t b,
+                        ints s[ROWS][4]) {
   size_t blocks = hr_q8_blocks(k);
   HR_UNROLL for (size_t g = 0; g < GROUPS; g++) {
     weights w[4];
-    HR_UNROLL for (size_t p = 0; p < panels; p++)
-      w[p] = weights_load(panel + p * panel_bytes + hr_q8_weights_at(b) + g * GROUP_BYTES);
+    HR_UNROLL for (size_t p = 0; p < panels; p++) {
+      const char *at = panel + p * panel_bytes + hr_q8_weights_at(b) + g * GROUP_BYTES;
+      w[p] = prepared ? weights_prepared(at, prepared + g * GROUP_BYTES) : weights_load(at);
+    }
     HR_UNROLL for (size_t r = 0; r < rows; r++) {
       ints v = ints_spread(q8_values(x[r], b) + g * HR_Q8_GROUP);
       HR_UNROLL for (size_t p = 0; p < panels; p++)
@@ -53,7 +71,8 @@ HR_INLINE void q8_block(size_t panels, size_t rows, const char *panel, size_t pa
  * left to the CPU: fetching the next chunk meanwhile costs more than it brings.
  * MANY_CHUNKS_ROWS is the most rows of a row block whose rows have several chunks. */
 enum {
-  CHUNK = 64,
+  CHUNK = PREPARED ? 32 : 64,
+  PREPARED_BYTES = PREPARED ? CHUNK * HR_Q8_BLOCK_BYTES : 64,
   ACTIVATION_BYTES = 512 << 10,
   MANY_CHUNKS_ROWS = ACTIVATION_BYTES / (CHUNK * (HR_Q8_BLOCK + 8))
 };
@@ -62,6 +81,7 @@ typedef struct q8_chunk {
   const char *panel;
   size_t panel_bytes, begin, end; /* blocks */
   size_t first;                   /* output of the first panel */
+  const char *prepared;           /* what was made of the weights, if the tier does that */
   float *sums;                    /* of each row, panel and output, from chunk to chunk */
 } q8_chunk;
 
@@ -91,9 +111,10 @@ HR_INLINE void q8_fetch(const char *panel, size_t b) {
       _mm_prefetch(panel + hr_q8_weights_at(b) + ONE_AHEAD + i, _MM_HINT_T0);
 }
 
-/* Some rows against a chunk, whose weights are fetched ahead or not. */
+/* Some rows against a chunk. Where they are few the first of them fetch it, and nothing
+ * is prepared. */
 HR_INLINE void q8_tile(const hr_product *p, const q8_chunk *c, size_t panels, size_t rows,
-                       size_t row, float *sums, bool fetch) {
+                       size_t row, float *sums, bool few) {
   const char *x[ROWS];
   size_t blocks = hr_q8_blocks(p->k);
   lanes sum[ROWS][4];
@@ -101,8 +122,10 @@ HR_INLINE void q8_tile(const hr_product *p, const q8_chunk *c, size_t panels, si
   q8_start(c, panels, rows, sums, sum);
   for (size_t b = c->begin; b < c->end; b++) {
     ints s[ROWS][4];
-    if (fetch) q8_fetch(c->panel, b);
-    q8_block(panels, rows, c->panel, c->panel_bytes, x, p->k, b, s);
+    const char *prepared = NULL;
+    if (few && row == 0) q8_fetch(c->panel, b);
+    if (PREPARED && !few) prepared = c->prepared + (b - c->begin) * HR_Q8_BLOCK_BYTES;
+    q8_block(panels, rows, c->panel, c->panel_bytes, prepared, x, p->k, b, s);
     lanes ws[4];
     HR_UNROLL for (size_t i = 0; i < panels; i++)
       ws[i] = q8_weight_scales(c->panel + i * c->panel_bytes, b);
@@ -115,15 +138,15 @@ HR_INLINE void q8_tile(const hr_product *p, const q8_chunk *c, size_t panels, si
   q8_end(p, c, panels, rows, row, sums, sum);
 }
 
-/* All rows of a row block against one chunk; the first of them may fetch it. */
+/* All rows of a row block against one chunk. */
 HR_INLINE void q8_rows(const hr_product *p, const q8_chunk *c, size_t panels, size_t row,
-                       size_t count, bool fetch) {
+                       size_t count, bool few) {
   float *sums = c->sums;
   for (size_t end = row + count, rows; row < end; row += rows, sums += rows * panels * 16) {
     rows = tile_rows(end - row, ROWS);
     switch (rows) {
 #define ROWS_CASE(n) \
-  case n: q8_tile(p, c, panels, n <= ROWS ? n : ROWS, row, sums, fetch && row == 0); break;
+  case n: q8_tile(p, c, panels, n <= ROWS ? n : ROWS, row, sums, few); break;
       ROWS_CASE(1)
       ROWS_CASE(2)
       ROWS_CASE(3)
@@ -136,18 +159,27 @@ HR_INLINE void q8_rows(const hr_product *p, const q8_chunk *c, size_t panels, si
   }
 }
 
+HR_INLINE void q8_prepare(const q8_chunk *c, char *to) {
+  for (size_t b = c->begin; b < c->end; b++)
+    for (size_t i = 0; i < HR_Q8_BLOCK_BYTES; i += GROUP_BYTES, to += GROUP_BYTES)
+      weights_prepare(c->panel + hr_q8_weights_at(b) + i, to);
+}
+
 /* `panels` panels from output first on, for the rows of a row block. */
 HR_INLINE void q8_panels(const hr_product *p, size_t panels, size_t first, size_t row,
-                         size_t count, bool fetch) {
+                         size_t count, bool few) {
   _Alignas(64) float sums[MANY_CHUNKS_ROWS * PANELS * 16];
+  _Alignas(64) char prepared[PREPARED_BYTES];
   size_t blocks = hr_q8_blocks(p->k);
   q8_chunk c = {.panel = product_panel(p, HR_PANEL_Q8, first),
                 .panel_bytes = hr_panel_bytes(HR_PANEL_Q8, p->k),
                 .first = first,
+                .prepared = prepared,
                 .sums = sums};
   for (; c.begin < blocks; c.begin = c.end) {
     c.end = c.begin + tile_rows(blocks - c.begin, CHUNK);
-    q8_rows(p, &c, panels, row, count, fetch);
+    if (PREPARED && !few) q8_prepare(&c, prepared);
+    q8_rows(p, &c, panels, row, count, few);
   }
 }
 
@@ -183,7 +215,7 @@ HR_INLINE void q8_one(const hr_product *p, size_t first) {
   for (size_t b = 0; b < blocks; b++) {
     ints s[ROWS][4];
     q8_fetch(panel, b);
-    q8_block(1, 1, panel, 0, &x, p->k, b, s);
+    q8_block(1, 1, panel, 0, NULL, &x, p->k, b, s);
     sum = q8_scale(s[0][0], q8_weight_scales(panel, b), lanes_spread(q8_scales(x, blocks, b)), sum);
   }
   product_finish(p, first, 0, sum);
