@@ -107,30 +107,44 @@ static void see_rounded(void *arg, const hr_matrix *const *matrices, size_t coun
 
 /* --- Sums -------------------------------------------------------------------------- */
 
-enum { BAND = 8 }; /* rows of the sums that a thread adds to at a time */
+/* Few terms are added up as floats, in a piece that stays near; the sums are double. */
+enum { GROUP = 16, TILE = 512 };
 
-static void add_band(const cli_calibration *c, size_t first, size_t end, size_t k) {
-  const float *exact = c->seen[EXACT], *rounded = c->seen[c->drift ? ROUNDED : EXACT];
-  for (size_t r = 0; r < c->seen_rows[EXACT]; r++, exact += k, rounded += k)
-    for (size_t i = first; i < end; i++) {
-      double a = (double)rounded[i], *sum = c->sum + i * k;
-      for (size_t j = i; j < k; j++) sum[j] += a * (double)rounded[j];
-      double *drift = c->drift ? c->drift + i * k : NULL;
-      for (size_t j = 0; drift && j < k; j++) drift[j] += a * (double)(exact[j] - rounded[j]);
+/* sum[j] += over rows r of x[r][i] y[r][j], j from `from` on. */
+static void add_row(double *sum, const float *x, const float *y, size_t rows, size_t k, size_t i,
+                    size_t from) {
+  for (size_t first = from; first < k; first += TILE) {
+    size_t n = k - first < TILE ? k - first : TILE;
+    for (size_t row = 0; row < rows; row += GROUP) {
+      size_t end = rows - row < GROUP ? rows : row + GROUP;
+      float part[TILE] = {0};
+      for (size_t r = row; r < end; r++) {
+        float a = x[r * k + i];
+        const float *b = y + r * k + first;
+        for (size_t j = 0; j < n; j++) part[j] += a * b[j];
+      }
+      for (size_t j = 0; j < n; j++) sum[first + j] += (double)part[j];
     }
+  }
 }
 
-static void add_bands(void *arg, unsigned thread, unsigned threads) {
+static void add_rows(void *arg, unsigned thread, unsigned threads) {
   const cli_calibration *c = arg;
-  size_t k = c->inputs[c->wanted].k;
-  for (size_t first = thread * BAND; first < k; first += threads * BAND)
-    add_band(c, first, first + BAND < k ? first + BAND : k, k);
+  size_t k = c->inputs[c->wanted].k, rows = c->seen_rows[EXACT];
+  const float *x = c->seen[c->drift ? ROUNDED : EXACT];
+  for (size_t i = thread; i < k; i += threads) {
+    add_row(c->sum + i * k, x, x, rows, k, i, i);
+    if (c->drift) add_row(c->drift + i * k, x, c->seen[EXACT], rows, k, i, 0);
+  }
 }
 
+/* Of the exact rows it is what they are away from the others that counts. */
 static int add_seen(cli_calibration *c) {
   hr_error err;
+  size_t count = c->seen_rows[EXACT] * c->inputs[c->wanted].k;
+  for (size_t i = 0; c->drift && i < count; i++) c->seen[EXACT][i] -= c->seen[ROUNDED][i];
   hr_team *team = c->session[EXACT]->team;
-  if (hr_team_run(team, hr_team_threads_batch(team), add_bands, c, &err) != HR_OK)
+  if (hr_team_run(team, hr_team_threads_batch(team), add_rows, c, &err) != HR_OK)
     return cli_fail_error(NULL, &err);
   return HR_OK;
 }
