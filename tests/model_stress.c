@@ -68,6 +68,25 @@ static bool generate(const asked *a, uint64_t *digest, hr_error *err) {
   return id >= 0;
 }
 
+/* Two sequences of a session in the same passes. */
+static bool generate_two(const asked *a, uint64_t *digest, hr_error *err) {
+  const hr_batch_piece pieces[] = {{0, ids, IDS}, {1, ids + 2, 4}};
+  const hr_batch_piece more[] = {{1, ids, 1}, {0, ids, 1}};
+  size_t vocab = hr_model_vocab_size(a->model);
+  hr_session_options options;
+  hr_session_options_init(&options);
+  options.threads = a->threads;
+  options.context = 32;
+  options.sequences = 2;
+  hr_session *s = hr_session_create(a->model, &options, err);
+  bool fine = s && hr_session_eval_batch(s, pieces, 2, HR_LOGITS_LAST, err) == HR_OK;
+  if (fine) *digest = hr_digest(*digest, hr_session_logits(s, 0), 2 * vocab);
+  fine = fine && hr_session_eval_batch(s, more, 2, HR_LOGITS_LAST, err) == HR_OK;
+  if (fine) *digest = hr_digest(*digest, hr_session_logits(s, 0), 2 * vocab);
+  hr_session_free(s);
+  return fine;
+}
+
 static bool encode(const asked *a, uint64_t *digest, hr_error *err) {
   static const hr_tokens texts[TEXTS] = {{ids, NULL, IDS}, {ids + 1, NULL, 1}, {ids, NULL, 6}};
   size_t width = hr_model_width(a->model);
@@ -150,7 +169,8 @@ static bool ask_all(work *what, const char *path, const hr_model *model) {
 static bool share(const char *what, hr_model *model, const hr_error *err) {
   bool fine = model != NULL;
   if (!model) printf("model_stress: FAILED: %s: %s\n", what, err->message);
-  if (fine && hr_model_has_logits(model)) fine = ask_all(generate, NULL, model);
+  if (fine && hr_model_has_logits(model))
+    fine = ask_all(generate, NULL, model) && ask_all(generate_two, NULL, model);
   if (fine) fine = ask_all(encode, NULL, model);
   if (fine && hr_model_has_tokenizer(model)) fine = ask_all(read_and_write, NULL, model);
   hr_model_free(model);
