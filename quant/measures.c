@@ -60,15 +60,17 @@ uint32_t hr_next_cluster(hr_clusters *c, size_t part) {
 }
 
 hr_estimate hr_mean(const double *x, const uint32_t *cluster, size_t count) {
-  double sum = 0, squares = 0, clusters = 0;
+  double sum = 0, squares = 0;
+  size_t groups = 0;
   for (size_t i = 0; i < count; i++) sum += x[i];
   double mean = count ? sum / (double)count : 0;
-  for (size_t i = 0; i < count; clusters++) {
+  for (size_t i = 0; i < count; groups++) {
     double residual = 0;
     for (uint32_t c = cluster[i]; i < count && cluster[i] == c; i++) residual += x[i] - mean;
     squares += residual * residual;
   }
-  if (clusters < 2) return (hr_estimate){mean, -1};
+  double clusters = (double)groups;
+  if (groups < 2) return (hr_estimate){mean, -1};
   return (hr_estimate){mean, sqrt(clusters / (clusters - 1) * squares) / (double)count};
 }
 

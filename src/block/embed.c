@@ -18,9 +18,10 @@ static void panel_row(const hr_pass *pass, const hr_matrix *m, size_t row, float
                                &scale, 1);
       const int8_t *w = (const int8_t *)panel + hr_q8_weights_at(b) + lane * HR_Q8_GROUP;
       size_t end = hr_min_size(m->k - b * HR_Q8_BLOCK, HR_Q8_BLOCK);
-      for (size_t k = 0; k < end; k++)
-        out[b * HR_Q8_BLOCK + k] =
-            scale * (float)w[k / HR_Q8_GROUP * HR_PANEL_ROWS * HR_Q8_GROUP + k % HR_Q8_GROUP];
+      for (size_t k = 0; k < end; k++) {
+        size_t at = k / HR_Q8_GROUP * HR_PANEL_ROWS * HR_Q8_GROUP + k % HR_Q8_GROUP;
+        out[b * HR_Q8_BLOCK + k] = scale * (float)w[at];
+      }
     }
   } else {
     const uint16_t *w = (const uint16_t *)(const void *)panel;

@@ -10,8 +10,8 @@ static void add_matrix(const hr_matrix *m, size_t rows, bench_work *work) {
   if (!m->panels) return;
   double macs = (double)m->n * (double)m->k * (double)rows;
   *(m->type == HR_PANEL_Q8 ? &work->int8_macs : &work->float_macs) += macs;
-  work->bytes += (double)(hr_round_up(m->n, HR_PANEL_ROWS) / HR_PANEL_ROWS) *
-                 (double)hr_panel_bytes(m->type, m->k);
+  size_t panels = hr_round_up(m->n, HR_PANEL_ROWS) / HR_PANEL_ROWS;
+  work->bytes += (double)panels * (double)hr_panel_bytes(m->type, m->k);
 }
 
 /* The layers' matrices take every row, the head the last ones of sequences. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "builtin.h"
 
+#include <stdint.h>
+
 #ifndef HR_BUILTIN_FILE
 #include "builtin_file.h" /* written by the build: names the file */
 #endif
@@ -28,5 +30,5 @@ const void *cli_builtin_data(void) {
 }
 
 size_t cli_builtin_bytes(void) {
-  return (size_t)(cli_builtin_end - cli_builtin_begin);
+  return (size_t)((uintptr_t)cli_builtin_end - (uintptr_t)cli_builtin_begin);
 }

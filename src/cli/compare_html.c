@@ -85,9 +85,10 @@ static bool put_files(const compare *c, cli_bytes *page) {
 }
 
 static bool put_notes(const compare *c, cli_bytes *page) {
-  const char *at = c->notes.data, *end = at + c->notes.used;
-  bool good = at == NULL || compare_put(page, "<ul class=notes>\n");
-  if (!at) return good;
+  const char *at = c->notes.data;
+  if (!at) return true;
+  const char *end = at + c->notes.used;
+  bool good = compare_put(page, "<ul class=notes>\n");
   while (good && at < end) {
     const char *line = memchr(at, '\n', (size_t)(end - at));
     char *text = strndup(at, (size_t)(line - at));

@@ -39,7 +39,7 @@ json_t *hr_json_parse(const char *where, const char *what, const void *text, siz
   json_error_t fault;
   if (check_size(where, what, text, bytes, err) != HR_OK) return NULL;
   json_t *json = json_loadb(text, bytes, flags | JSON_REJECT_DUPLICATES, &fault);
-  if (json && json_is_object(json)) return json;
+  if (json_is_object(json)) return json;
   if (json)
     hr_fail(err, HR_ERROR_FILE, "%s: %sis a JSON array, expected an object", where, what);
   else if (json_error_code(&fault) == json_error_out_of_memory)
