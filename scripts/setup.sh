@@ -1,12 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Installs what headrow needs to be built (and, with "tests", to be tested) on
-# Debian and Ubuntu. On another system it says what is missing and stops.
-# Usage: sh scripts/setup.sh [tests]
+# Installs what headrow needs to be built (with "tests", to be tested; with "analysis", for
+# scripts/analysis.sh and scripts/fuzz.sh too) on Debian and Ubuntu. On another system it
+# says what is missing and stops.
+# Usage: sh scripts/setup.sh [tests|analysis]
 set -eu
 
 build="gcc meson ninja-build pkg-config libc6-dev libedit-dev libhwloc-dev libjansson-dev libpcre2-dev libutf8proc-dev"
 tests="libcriterion-dev g++ binutils scdoc fish"
+analysis="clang libclang-rt-dev libomp-dev clang-tidy cppcheck valgrind"
 
 # A package's proof of being there: a command, or a module that pkg-config knows.
 have() {
@@ -19,7 +21,10 @@ have() {
     scdoc) command -v scdoc ;;
     fish) command -v fish ;;
     binutils) command -v objdump && command -v nm ;;
+    clang | clang-tidy | cppcheck | valgrind) command -v "$1" ;;
     libc6-dev) echo 'int main(void){return 0;}' | gcc -x c - -o /dev/null ;;
+    libclang-rt-dev) echo 'int main(void){return 0;}' | clang -fsanitize=thread -x c - -o /dev/null ;;
+    libomp-dev) echo 'int main(void){return 0;}' | clang -fopenmp -x c - -o /dev/null ;;
     libhwloc-dev) pkg-config --exists hwloc ;;
     libjansson-dev) pkg-config --exists jansson ;;
     libpcre2-dev) pkg-config --exists libpcre2-8 ;;
@@ -30,8 +35,12 @@ have() {
   esac >/dev/null 2>&1
 }
 
-wanted=$build
-[ "${1:-}" = tests ] && wanted="$build $tests"
+case ${1:-} in
+  "") wanted=$build ;;
+  tests) wanted="$build $tests" ;;
+  analysis) wanted="$build $tests $analysis" ;;
+  *) echo "headrow: '$1' is not known, expected tests or analysis" >&2; exit 2 ;;
+esac
 missing=
 for package in $wanted; do
   have "$package" || missing="$missing $package"
