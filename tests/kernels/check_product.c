@@ -18,8 +18,13 @@ typedef struct shape {
   size_t k, n, rows;
 } shape;
 
-/* All n x rows with a short k, all k x rows with one or two panels, then a mix.
- * False after the last. */
+/* Columns, rows or both go beyond what a back-end does at once. */
+static const shape large[] = {{2048, 17, 11}, {2049, 33, 12}, {2080, 16, 66},
+                              {4128, 33, 130}, {4200, 5, 23},  {33, 17, 4200}};
+enum { LARGE = sizeof large / sizeof *large };
+
+/* All n x rows with a short k, all k x rows with one or two panels, a mix, then the
+ * large ones. False after the last. */
 static bool next_shape(size_t i, bool one_row, shape *s) {
   size_t counts = one_row ? 1 : ROW_COUNTS, plane = NS * counts, edge = KS * counts;
   if (i < plane) {
@@ -31,6 +36,9 @@ static bool next_shape(size_t i, bool one_row, shape *s) {
     hr_random r = {i};
     *s = (shape){ks[hr_random_below(&r, KS)], ns[hr_random_below(&r, NS)],
                  row_counts[hr_random_below(&r, counts)]};
+  } else if (i < plane + edge + 60 + LARGE) {
+    *s = large[i - plane - edge - 60];
+    if (one_row) s->rows = 1;
   } else {
     return false;
   }
