@@ -67,12 +67,13 @@ HR_INLINE void q8_block(size_t panels, size_t rows, const char *panel, size_t pa
 }
 
 /* A chunk of some panels, CHUNK blocks, stays in the second cache while all rows of a
- * row block pass by: ACTIVATION_BYTES of them, which stay there too. Reading ahead is
- * left to the CPU: fetching the next chunk meanwhile costs more than it brings.
+ * row block pass by: ACTIVATION_BYTES of them, which stay there too. Meanwhile the
+ * chunk that comes next is fetched, AHEAD_LINES of each panel with a block.
  * MANY_CHUNKS_ROWS is the most rows of a row block whose rows have several chunks. */
 enum {
   CHUNK = PREPARED ? 32 : 64,
   PREPARED_BYTES = PREPARED ? CHUNK * HR_Q8_BLOCK_BYTES : 64,
+  AHEAD_LINES = 2,
   ACTIVATION_BYTES = 512 << 10,
   MANY_CHUNKS_ROWS = ACTIVATION_BYTES / (CHUNK * (HR_Q8_BLOCK + 8))
 };
@@ -82,6 +83,8 @@ typedef struct q8_chunk {
   size_t panel_bytes, begin, end; /* blocks */
   size_t first;                   /* output of the first panel */
   const char *prepared;           /* what was made of the weights, if the tier does that */
+  const char *ahead;              /* what will be read next of the first panel */
+  size_t ahead_lines;             /* of each panel that are still to be fetched */
   float *sums;                    /* of each row, panel and output, from chunk to chunk */
 } q8_chunk;
 
@@ -111,19 +114,31 @@ HR_INLINE void q8_fetch(const char *panel, size_t b) {
       _mm_prefetch(panel + hr_q8_weights_at(b) + ONE_AHEAD + i, _MM_HINT_T0);
 }
 
+/* Where many rows use a chunk: some lines of the next one, from ahead on. */
+HR_INLINE const char *q8_fetch_next(const q8_chunk *c, size_t panels, const char *ahead) {
+  HR_UNROLL for (size_t line = 0; line < AHEAD_LINES; line++)
+    HR_UNROLL for (size_t i = 0; i < panels; i++)
+      _mm_prefetch(ahead + i * c->panel_bytes + line * 64, _MM_HINT_T0);
+  return ahead + AHEAD_LINES * 64;
+}
+
 /* Some rows against a chunk. Where they are few the first of them fetch it, and nothing
  * is prepared. */
-HR_INLINE void q8_tile(const hr_product *p, const q8_chunk *c, size_t panels, size_t rows,
-                       size_t row, float *sums, bool few) {
+HR_INLINE void q8_tile(const hr_product *p, q8_chunk *c, size_t panels, size_t rows, size_t row,
+                       float *sums, bool few) {
   const char *x[ROWS];
   size_t blocks = hr_q8_blocks(p->k);
   lanes sum[ROWS][4];
   HR_UNROLL for (size_t r = 0; r < rows; r++) x[r] = product_row(p, row + r);
   q8_start(c, panels, rows, sums, sum);
+  const char *ahead = c->ahead;
+  size_t lines = AHEAD_LINES * (c->end - c->begin);
+  bool fetch = !few && c->ahead_lines > 0;
   for (size_t b = c->begin; b < c->end; b++) {
     ints s[ROWS][4];
     const char *prepared = NULL;
     if (few && row == 0) q8_fetch(c->panel, b);
+    if (fetch) ahead = q8_fetch_next(c, panels, ahead);
     if (PREPARED && !few) prepared = c->prepared + (b - c->begin) * HR_Q8_BLOCK_BYTES;
     q8_block(panels, rows, c->panel, c->panel_bytes, prepared, x, p->k, b, s);
     lanes ws[4];
@@ -135,12 +150,14 @@ HR_INLINE void q8_tile(const hr_product *p, const q8_chunk *c, size_t panels, si
         sum[r][i] = q8_scale(s[r][i], ws[i], xs, sum[r][i]);
     }
   }
+  c->ahead = ahead;
+  c->ahead_lines -= c->ahead_lines < lines ? c->ahead_lines : lines;
   q8_end(p, c, panels, rows, row, sums, sum);
 }
 
 /* All rows of a row block against one chunk. */
-HR_INLINE void q8_rows(const hr_product *p, const q8_chunk *c, size_t panels, size_t row,
-                       size_t count, bool few) {
+HR_INLINE void q8_rows(const hr_product *p, q8_chunk *c, size_t panels, size_t row, size_t count,
+                       bool few) {
   float *sums = c->sums;
   for (size_t end = row + count, rows; row < end; row += rows, sums += rows * panels * 16) {
     rows = tile_rows(end - row, ROWS);
@@ -157,6 +174,19 @@ HR_INLINE void q8_rows(const hr_product *p, const q8_chunk *c, size_t panels, si
       default: __builtin_unreachable();
     }
   }
+}
+
+/* What comes after a chunk: the next of the same panels, or the first of the panels behind
+ * them; nothing behind the last. */
+HR_INLINE void q8_look_ahead(const hr_product *p, q8_chunk *c, size_t panels) {
+  bool last = c->end == hr_q8_blocks(p->k);
+  if (last && c->first / HR_PANEL_ROWS + panels >= product_panels(p)) {
+    c->ahead = c->panel;
+    c->ahead_lines = 0;
+    return;
+  }
+  c->ahead = last ? c->panel + panels * c->panel_bytes : c->panel + hr_q8_scales_at(c->end);
+  c->ahead_lines = (c->end - c->begin) * HR_Q8_PAIR_BYTES / 2 / 64 + 1;
 }
 
 HR_INLINE void q8_prepare(const q8_chunk *c, char *to) {
@@ -179,6 +209,7 @@ HR_INLINE void q8_panels(const hr_product *p, size_t panels, size_t first, size_
   for (; c.begin < blocks; c.begin = c.end) {
     c.end = c.begin + tile_rows(blocks - c.begin, CHUNK);
     if (PREPARED && !few) q8_prepare(&c, prepared);
+    q8_look_ahead(p, &c, panels);
     q8_rows(p, &c, panels, row, count, few);
   }
 }
