@@ -60,6 +60,8 @@ sources() { # those of the build that are ours
 # Findings that are none: file, check, reason. A reason is a fact about more than one function.
 tidy_passes() {
   cat <<'END'
+src/cli/accuracy_detail.c core.NullDereference a measurement that is under way has its sessions
+src/cli/bench_capacity.c core.DivideZero a team has a thread
 src/cli/bench_limits.c core.NullDereference a window has a loop or a region, or is of barriers alone
 src/cli/bench_samples.c core.NullDereference a test has a place once samples are taken
 src/cli/calibrate.c core.NonNullParamChecker the plan gives each tensor that is calibrated an input
