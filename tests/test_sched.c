@@ -439,10 +439,21 @@ Test(sched, when_to_pin) {
     uint64_t quota_us;
     hr_wishes wishes;
     bool pin;
+    const char *says;
   } cases[] = {
-      {0, {0}, true},           {0, {.threads = 2}, true},      {0, {.threads = 8}, true},
-      {0, {.threads = 9}, false}, {0, {.no_pin = true}, false}, {200000, {0}, false},
-      {900000, {0}, true},      {200000, {.cores = "0-3"}, true},
+      {0, {0}, true, "each thread to one CPU"},
+      {0, {.threads = 2}, true, "each thread to one CPU"},
+      {0, {.threads = 8}, true, "each thread to one CPU"},
+      {0, {.threads = 9}, false, "more threads than CPUs"},
+      {0, {.no_pin = true}, false, "as asked"},
+      {200000, {0}, false, "quota"},
+      {900000, {0}, true, "each thread to one CPU"},
+      {200000, {.cores = "0-3"}, true, "each thread to one CPU"},
+      {0, {.threads = 1}, false, "a single thread"},
+      {0, {.threads = 1, .threads_batch = 4}, true, "a thread alone is not"},
+      {0, {.threads = 1, .cores = "2"}, true, "each thread to one CPU"},
+      {0, {.threads = 3, .cores = "2,6"}, false, "more threads than CPUs; all kept to CPUs 2,6"},
+      {0, {.no_pin = true, .cores = "1-2"}, false, "as asked; all kept to CPUs 1-2"},
   };
   hr_topology *t = load(SMT4);
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -451,6 +462,8 @@ Test(sched, when_to_pin) {
     make_limits(&limits, NULL, cases[i].quota_us);
     cr_assert(hr_placement_make(&p, t, &limits, &cases[i].wishes, NULL) == HR_OK);
     cr_expect(p.pin == cases[i].pin, "%zu: %s", i, p.pinned);
+    cr_expect(p.keep == (cases[i].wishes.cores && !p.pin), "%zu: %s", i, p.pinned);
+    cr_expect(strstr(p.pinned, cases[i].says), "%zu: %s", i, p.pinned);
     hr_placement_free(&p);
   }
   hr_topology_free(t);
@@ -976,6 +989,54 @@ Test(sched, inherited_mask_is_the_frame) {
   hr_team_free(team);
   check_own_mask(&one);
   cr_assert(sched_setaffinity(0, sizeof before, &before) == 0);
+}
+
+/* Cores that are named hold for every pass: of one thread, and of more than there are CPUs. */
+Test(sched, named_cores_hold_for_every_pass) {
+  static const hr_team_options cases[] = {
+      {.threads = 0}, {.threads = 1}, {.threads = 1, .threads_batch = 3},
+      {.threads = 2}, {.threads = 3}, {.threads = 2, .no_pin = true},
+  };
+  cpu_set_t before;
+  unsigned cpu = 0;
+  cr_assert(sched_getaffinity(0, sizeof before, &before) == 0);
+  for (unsigned i = 0; i < CPU_SETSIZE; i++)
+    if (CPU_ISSET(i, &before)) cpu = i; /* the last */
+  char name[16];
+  snprintf(name, sizeof name, "%u", cpu);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    hr_team_options o = cases[i];
+    hr_error err = {0};
+    o.cores = name;
+    hr_team *team = hr_team_create(&o, &err);
+    cr_assert(team, "%s", err.message);
+    cr_expect(!hr_team_warning(team), "%zu: %s", i, hr_team_warning(team));
+    const unsigned most = hr_team_threads_batch(team);
+    for (unsigned threads = 1; threads <= most; threads++) {
+      mask_test t = {0};
+      RUN(team, threads, mask_pass, &t);
+      check_own_mask(&before);
+      for (unsigned n = 0; n < threads; n++)
+        cr_expect(t.cpus[n] == 1 && t.only[n] == (int)cpu, "%zu: thread %u of %u: %d CPUs from %d",
+                  i, n, threads, t.cpus[n], t.only[n]);
+    }
+    cr_expect(hr_team_cpu(team, 0) == (most == 1 && !o.no_pin ? (int)cpu : -1), "%zu", i);
+    hr_team_free(team);
+    check_own_mask(&before);
+  }
+}
+
+/* One thread on one of all CPUs: named too, and the caller may be on another. */
+Test(sched, one_thread_of_all_cores_is_pinned) {
+  cpu_set_t before;
+  cr_assert(sched_getaffinity(0, sizeof before, &before) == 0);
+  hr_team *team = hr_team_create(&(hr_team_options){.threads = 1, .cores = "all"}, NULL);
+  cr_assert(team);
+  mask_test t = {0};
+  RUN(team, 1, mask_pass, &t);
+  cr_expect(t.cpus[0] == 1 && t.only[0] == hr_team_cpu(team, 0), "%d CPUs", t.cpus[0]);
+  check_own_mask(&before);
+  hr_team_free(team);
 }
 
 /* --- Speed that must not be lost ------------------------------------------ */

@@ -285,7 +285,7 @@ typedef struct hr_session_options {
   hr_cache cache;           /* type of the KV cache */
   unsigned threads;         /* 0: automatic. Never changes a result. */
   unsigned threads_batch;   /* for more than one row; 0: as threads */
-  bool no_pin;              /* leave threads where the system puts them */
+  bool no_pin;              /* leave threads where the system puts them, within cores */
   const char *cores;        /* "all", "performance" or a list such as "0-3,8"; NULL: automatic */
   hr_progress_fn *progress; /* called between chunks of a prompt; may be NULL */
   void *progress_data;

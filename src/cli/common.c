@@ -73,7 +73,8 @@ static const cli_option common_options[] = {
      AT(threads_batch), .least = 1, .most = MOST_THREADS},
     {"cores", 0, "all|performance|LIST", "cores to use; a list is such as 0-3,8", CLI_TEXT,
      AT(cores)},
-    {"no-pin", 0, NULL, "leave threads where the system puts them", CLI_FLAG, AT(no_pin)},
+    {"no-pin", 0, NULL, "leave threads where the system puts them, within --cores", CLI_FLAG,
+     AT(no_pin)},
     {"isa", 0, "NAME",
      "highest kernel tier to use: portable, avx2, avxvnni, avx512vnni,\n"
      "neon, dotprod, i8mm (environment: HEADROW_ISA)",

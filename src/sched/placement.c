@@ -301,18 +301,27 @@ static hr_status seat_threads(const choice *c, hr_placement *p, hr_error *err) {
 
 /* A quota gives time, not CPUs: many groups with quotas share a machine, and if
  * each pinned its threads to the first CPUs they would all sit on those. More
- * threads than CPUs wait for each other less when the system may move them. */
+ * threads than CPUs wait for each other less when the system may move them. A
+ * single thread is the caller, whose CPU is its own affair. CPUs that were named
+ * are kept to in any case. */
 static void decide_pinning(const choice *c, hr_placement *p) {
   unsigned cores = count_cores(c->t, &c->reach);
-  bool by_quota = !c->wishes->cores && quota_of(c->limits) < cores && p->seats < cores;
-  bool crowded = p->seats > hr_cpuset_count(&c->reach);
-  p->pin = !c->wishes->no_pin && c->t->native && !by_quota && !crowded;
+  bool by_quota = !p->named && quota_of(c->limits) < cores && p->seats < cores;
+  bool crowded = p->seats > p->reach;
+  bool by_caller = !p->named && p->seats == 1;
+  p->pin = !c->wishes->no_pin && c->t->native && !by_quota && !crowded && !by_caller;
+  p->keep = p->named && !p->pin;
   const char *text = c->wishes->no_pin ? "not pinned, as asked"
                      : !c->t->native   ? "not pinned: the machine's layout is not known"
-                     : by_quota ? "not pinned: a CPU quota leaves the choice of CPUs to the system"
-                     : crowded  ? "not pinned: there are more threads than CPUs"
-                                : "pinned, each thread to one CPU";
-  snprintf(p->pinned, sizeof p->pinned, "%s", text);
+                     : by_quota  ? "not pinned: a CPU quota leaves the choice of CPUs to the system"
+                     : crowded   ? "not pinned: there are more threads than CPUs"
+                     : by_caller ? "not pinned: a single thread is, where cores are named"
+                                 : "pinned, each thread to one CPU";
+  char list[80] = "";
+  if (p->keep) hr_cpuset_format(&p->cpus, list, sizeof list);
+  bool alone = p->pin && !p->named && (p->threads == 1 || p->threads_batch == 1);
+  snprintf(p->pinned, sizeof p->pinned, "%s%s%s%s", text, p->keep ? "; all kept to CPUs " : "",
+           list, alone ? "; a thread alone is not" : "");
 }
 
 hr_status hr_placement_make(hr_placement *placement, const hr_topology *topology,
@@ -327,7 +336,9 @@ hr_status hr_placement_make(hr_placement *placement, const hr_topology *topology
     return status;
   }
   placement->allowed = hr_cpuset_count(&c.allowed);
+  placement->cpus = c.reach;
   placement->reach = hr_cpuset_count(&c.reach);
+  placement->named = wishes->cores != NULL;
   find_caps(&c, placement);
   explain(&c, placement);
   decide_pinning(&c, placement);

@@ -37,8 +37,11 @@ typedef struct hr_placement {
   unsigned seats; /* the larger of the two */
   hr_seat *seat;
   unsigned allowed; /* CPUs that the affinity mask and the groups leave */
-  unsigned reach;   /* of those, the ones that the wishes allow */
-  bool pin;
+  hr_cpuset cpus;   /* of those, the ones that the wishes allow */
+  unsigned reach;   /* and their number */
+  bool named;       /* the wishes name them: no part of a pass may run elsewhere */
+  bool pin;         /* each thread of the team to its seat, else */
+  bool keep;        /* all of them to cpus */
   hr_cap cap[HR_CAPS_MAX];
   unsigned caps;
   char kinds[64];  /* which cores, in words */

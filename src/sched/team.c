@@ -58,11 +58,12 @@ struct hr_team {
   unsigned size; /* threads of the region */
   unsigned cpus; /* CPUs' worth of time that the threads share */
   bool pinned;
+  bool confined; /* the wishes name CPUs, and the caller may be on others */
   bool has_leader;
   unsigned forks; /* count of forks when the team was made */
   pthread_t leader;
   hr_placement placement;
-  hr_topology *topology;  /* while threads are pinned */
+  hr_topology *topology;  /* while threads are bound */
   uint32_t *shares[2];    /* for passes of one row and of many; NULL: all alike */
   hr_cpuset inherited;    /* affinity mask of the thread that made the team */
   hr_cpuset seats;        /* the CPUs that threads are pinned to */
@@ -115,7 +116,7 @@ static bool arrive(hr_team *team, unsigned thread) {
 
 /* The CPU that the caller is on if another thread of the pass is pinned to it, else -1. */
 static int find_shared_cpu(const hr_team *team, unsigned threads, bool here) {
-  int cpu = team->pinned && threads > 1 ? sched_getcpu() : -1;
+  int cpu = team->pinned ? sched_getcpu() : -1;
   if (cpu < 0 || !hr_cpuset_has(&team->seats, (unsigned)cpu)) return -1;
   for (unsigned i = here ? 1 : 0; i < threads; i++)
     if ((int)team->placement.seat[i].os == cpu) return cpu;
@@ -156,22 +157,27 @@ static bool finish(hr_team *team) {
   return atomic_fetch_sub_explicit(&team->pending.count, 1, memory_order_acq_rel) == 1;
 }
 
-static void pin(hr_team *team, unsigned thread) {
+static bool binds(const hr_team *team) {
+  return team->placement.pin || team->placement.keep;
+}
+
+static void bind(hr_team *team, unsigned thread) {
   hr_cpuset one = {0};
-  if (!team->placement.pin) return;
+  if (!binds(team)) return;
   hr_cpuset_add(&one, team->placement.seat[thread].os);
-  if (!hr_topology_bind(team->topology, &one)) atomic_fetch_add(&team->refused, 1);
+  if (!hr_topology_bind(team->topology, team->placement.pin ? &one : &team->placement.cpus))
+    atomic_fetch_add(&team->refused, 1);
 }
 
 /* A runtime may keep its threads and use them again, for the host too. */
-static void unpin(hr_team *team) {
-  if (team->placement.pin) (void)hr_topology_bind(team->topology, &team->inherited);
+static void unbind(hr_team *team) {
+  if (binds(team)) (void)hr_topology_bind(team->topology, &team->inherited);
 }
 
 /* A runtime may give fewer threads than asked (OMP_THREAD_LIMIT); the last one
  * that is ready notes how many they are. */
 static void report_ready(hr_team *team, unsigned thread) {
-  pin(team, thread);
+  bind(team, thread);
   unsigned size = (unsigned)omp_get_num_threads();
   if (!last_to_arrive(&team->root, size)) return;
   team->size = size;
@@ -192,7 +198,7 @@ static void thread_main(hr_team *team, unsigned thread) {
     team->fn(team->arg, thread, team->threads);
     if (finish(team)) hr_word_advance(&team->done.word);
   }
-  unpin(team);
+  unbind(team);
 }
 
 static void *leader_main(void *data) {
@@ -212,10 +218,12 @@ static void wake(hr_team *team, unsigned first) {
 /* Handing thread 0's part to the leader keeps it on its CPU, but the caller is
  * then one thread more, and where no CPU is left for it that costs two context
  * switches a pass. So the caller takes the part itself when threads aren't
- * pinned, or when they fill every CPU and it isn't on another thread's. Its own
- * mask is never touched. */
+ * pinned, when it would be the only one, or when they fill every CPU and it isn't
+ * on another thread's - but not where CPUs were named and it may be on others.
+ * Its own mask is never touched. */
 static bool runs_here(const hr_team *team, unsigned threads) {
-  if (threads == 1 || !team->pinned) return true;
+  if (team->confined) return false;
+  if (!team->pinned || (threads == 1 && !team->placement.named)) return true;
   return threads >= team->cpus && find_shared_cpu(team, threads, true) < 0;
 }
 
@@ -322,8 +330,8 @@ static void settle(hr_team *team) {
   for (unsigned i = 0; i < team->size; i++) hr_cpuset_add(&team->seats, p->seat[i].os);
   if (refused)
     snprintf(team->warning, sizeof team->warning,
-             "the system refused to pin %u of %u threads; they run where it puts them", refused,
-             team->size);
+             "the system refused to %s %u of %u threads; they run where it puts them",
+             p->pin ? "pin" : "keep to the chosen CPUs", refused, team->size);
   if (team->size == p->seats) return;
   snprintf(team->warning, sizeof team->warning,
            "the OpenMP runtime gave %u threads, %u were wanted", team->size, p->seats);
@@ -359,6 +367,14 @@ static hr_status find_shares(hr_team *team, bool batch, hr_error *err) {
   return HR_OK;
 }
 
+/* Whether the thread that makes the team may be on CPUs that the wishes leave out. */
+static bool is_confined(const hr_team *team) {
+  if (!team->placement.named) return false;
+  hr_cpuset both = team->inherited;
+  hr_cpuset_keep(&both, &team->placement.cpus);
+  return hr_cpuset_count(&both) < hr_cpuset_count(&team->inherited);
+}
+
 static hr_status place(hr_team *team, const hr_team_options *options, hr_error *err) {
   hr_wishes wishes = {options->threads, options->threads_batch, options->cores, options->no_pin};
   hr_limits *limits = hr_calloc(1, sizeof *limits);
@@ -372,7 +388,8 @@ static hr_status place(hr_team *team, const hr_team_options *options, hr_error *
     status = hr_placement_make(&team->placement, team->topology, limits, &wishes, err);
   if (status == HR_OK) {
     team->size = team->placement.seats;
-    team->cpus = team->placement.allowed;
+    team->cpus = team->placement.reach;
+    team->confined = is_confined(team);
     for (unsigned i = 0; i < limits->quotas; i++)
       if (limits->quota[i].cpus < team->cpus) team->cpus = limits->quota[i].cpus;
     status = find_shares(team, false, err);
@@ -392,8 +409,9 @@ hr_team *hr_team_create(const hr_team_options *options, hr_error *err) {
   pthread_once(&fork_once, watch_forks);
   team->forks = atomic_load(&fork_count);
   hr_status status = place(team, options ? options : &automatic, err);
-  if (status == HR_OK && team->size > 1) status = start(team, err);
-  if (!team->has_leader || !team->placement.pin) {
+  bool led = team->size > 1 || team->placement.named;
+  if (status == HR_OK && led) status = start(team, err);
+  if (!team->has_leader || !binds(team)) {
     hr_topology_free(team->topology);
     team->topology = NULL;
   }

@@ -10,7 +10,7 @@ typedef struct hr_team hr_team;
 typedef struct hr_team_options {
   unsigned threads;       /* 0: automatic */
   unsigned threads_batch; /* for passes of many rows; 0: as threads, or automatic as those */
-  bool no_pin;            /* leave the threads where the system puts them */
+  bool no_pin;            /* leave the threads where the system puts them, within cores */
   const char *cores;      /* "all", "performance" or a list such as "0-3,8"; NULL: automatic */
 } hr_team_options;
 
