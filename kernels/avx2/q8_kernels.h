@@ -158,8 +158,9 @@ HR_INLINE void q8_tile(const hr_product *p, q8_chunk *c, size_t panels, size_t r
 /* All rows of a row block against one chunk. */
 HR_INLINE void q8_rows(const hr_product *p, q8_chunk *c, size_t panels, size_t row, size_t count,
                        bool few) {
+  bool whole = c->begin == 0 && c->end == hr_q8_blocks(p->k); /* no sums to keep */
   float *sums = c->sums;
-  for (size_t end = row + count, rows; row < end; row += rows, sums += rows * panels * 16) {
+  for (size_t end = row + count, rows; row < end; row += rows) {
     rows = tile_rows(end - row, ROWS);
     switch (rows) {
 #define ROWS_CASE(n) \
@@ -173,6 +174,7 @@ HR_INLINE void q8_rows(const hr_product *p, q8_chunk *c, size_t panels, size_t r
 #undef ROWS_CASE
       default: __builtin_unreachable();
     }
+    if (!whole) sums += rows * panels * 16;
   }
 }
 
