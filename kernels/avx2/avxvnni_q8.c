@@ -4,7 +4,7 @@
 #define KERNEL(slot) hr_##slot##__avxvnni
 #define PANELS 1
 #define ROWS 6
-#define ONE_AHEAD 0
+#define ONE_AHEAD 4096
 #define PREPARED 0
 
 #include "kernels/avx2/lanes.h"
