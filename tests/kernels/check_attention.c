@@ -115,7 +115,7 @@ static void scene_free(scene *s) {
 
 static void check_attend_slot(hr_attend_fn *of_ref, hr_attend_fn *tested, const char *name,
                               bool half, hr_report *report) {
-  if (of_ref == tested) return;
+  if (hr_passed_over(report, of_ref == tested)) return;
   static scene a, b; /* the same scene twice */
   for (uint64_t seed = 1; seed <= 420; seed++) {
     scene_new(&a, seed, half);
@@ -136,7 +136,7 @@ static void check_attend_slot(hr_attend_fn *of_ref, hr_attend_fn *tested, const 
 }
 
 static void check_merge(const hr_kernels *ref, const hr_kernels *tested, hr_report *report) {
-  if (ref->attend_merge == tested->attend_merge) return;
+  if (hr_passed_over(report, ref->attend_merge == tested->attend_merge)) return;
   static const float maxima[] = {0.0f, 1.5f, -3.25f, 90.0f, -90.0f, 3e38f, -3e38f, 1e-30f};
   for (uint64_t seed = 1; seed <= 400; seed++) {
     hr_random random = {seed};
@@ -179,7 +179,7 @@ bool hr_check_attention(const hr_kernels *ref, const hr_kernels *tested, hr_repo
 
 static void check_store_slot(hr_store_fn *of_ref, hr_store_fn *tested, const char *name, bool half,
                              hr_report *report) {
-  if (of_ref == tested) return;
+  if (hr_passed_over(report, of_ref == tested)) return;
   for (uint64_t seed = 1; seed <= 390; seed++) {
     hr_random random = {seed};
     size_t width = 1 + (seed - 1) % 130, padded = hr_round_up(width, 16), room = 48;
@@ -217,7 +217,7 @@ bool hr_check_store(const hr_kernels *ref, const hr_kernels *tested, hr_report *
 
 static void check_rope_slot(hr_rope_fn *of_ref, hr_rope_fn *tested, const char *name,
                             hr_report *report) {
-  if (of_ref == tested) return;
+  if (hr_passed_over(report, of_ref == tested)) return;
   for (uint64_t seed = 1; seed <= 420; seed++) {
     hr_random random = {seed};
     size_t half = 1 + (seed - 1) % 70;

@@ -192,7 +192,7 @@ static void check_one(const hr_kernels *ref, hr_product_fn *of_ref, hr_product_f
 
 static void check_slot(const hr_kernels *ref, hr_product_fn *of_ref, hr_product_fn *tested,
                        const char *name, hr_panel_type type, bool one_row, hr_report *report) {
-  if (of_ref == tested) return;
+  if (hr_passed_over(report, of_ref == tested)) return;
   shape s;
   for (size_t i = 0; next_shape(i, one_row, &s); i++) {
     check_one(ref, of_ref, tested, name, type, s, i + 1, report);
@@ -219,7 +219,7 @@ bool hr_check_product(const hr_kernels *ref, const hr_kernels *tested, hr_report
 
 static void check_pack_slot(hr_pack_fn *of_ref, hr_pack_fn *tested, const char *name,
                             hr_panel_type type, hr_report *report) {
-  if (of_ref == tested) return;
+  if (hr_passed_over(report, of_ref == tested)) return;
   for (uint64_t seed = 1; seed <= KS * HR_PANEL_ROWS; seed++) {
     hr_random random = {seed};
     size_t k = ks[seed % KS], rows = 1 + seed / KS % HR_PANEL_ROWS;
@@ -276,7 +276,7 @@ static void expect_quantized(hr_case *c, size_t k, const hr_buffer *expected, hr
 }
 
 bool hr_check_quantize(const hr_kernels *ref, const hr_kernels *tested, hr_report *report) {
-  if (ref->quantize == tested->quantize) return true;
+  if (hr_passed_over(report, ref->quantize == tested->quantize)) return true;
   for (uint64_t seed = 1; seed <= 40 * KS; seed++) {
     hr_random random = {seed};
     size_t k = ks[seed % KS];

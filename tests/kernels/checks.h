@@ -14,14 +14,16 @@
 /* What a check found. Each line of text names the variant, the shape and the
  * seed of one difference; only the first few are kept. */
 typedef struct hr_report {
-  size_t cases;    /* calls compared; 0 when every slot is the definition's own */
+  bool own;        /* set by the caller: check the slots that both tables share, too */
+  size_t cases;    /* calls compared */
   size_t failures;
   char text[2048];
 } hr_report;
 
 /* True when every case gave the bits of ref (any NaN equals any other), stayed
  * inside its outputs and left its inputs alone. Slots that tested shares with
- * ref are passed over. */
+ * ref are passed over, unless report->own: so the definition is checked, in place
+ * against apart, at other addresses, its guards and its inputs. */
 typedef bool hr_check_fn(const hr_kernels *ref, const hr_kernels *tested, hr_report *report);
 
 /* Prints a line for each slot: time of one call of a typical size with each

@@ -45,6 +45,11 @@ void hr_buffer_same(hr_buffer *to, const hr_buffer *from); /* copies the content
 bool hr_buffer_changed(const hr_buffer *buffer);      /* since they were remembered */
 bool hr_buffer_guards_hurt(const hr_buffer *buffer);
 
+/* Whether a slot is passed over: shared is that both tables have the same function there. */
+static inline bool hr_passed_over(const hr_report *report, bool shared) {
+  return shared && !report->own;
+}
+
 /* One comparison in progress: the variant under test, its seed and its shape. */
 typedef struct hr_case {
   hr_report *report;
