@@ -85,7 +85,7 @@ named=$(grep -oE '`([a-z0-9_]+/[a-z0-9_]+|fuzz_[a-z]+)`' "$root/docs/testing.md"
 for name in $named; do
   case $name in
     fuzz_*) grep -q "'${name#fuzz_}': " "$root/tests/fuzz/meson.build" ;;
-    *) grep -rqE "^(Parameterized)?Test\(${name%/*}, *${name#*/}[,)]" "$root/tests" --include='test_*.c' ;;
+    *) grep -rqE "^(Test\(|ParameterizedTest\([^,]*, *)${name%/*}, *${name#*/}[,)]" "$root/tests" --include='test_*.c' ;;
   esac && ok || bad "docs/testing.md names a test that is not there: $name"
 done
 
