@@ -4,13 +4,13 @@
 #include "perf/kernel_bench.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "kernels/select.h"
 #include "perf/limits.h"
@@ -333,9 +333,17 @@ static void read_attention(const reading *r) {
   for (size_t i = 0; i < r->heads->count; i++) attend_head(call, r->heads, i, r->queries);
 }
 
+/* Held shut until all threads are there: a barrier would wait for ever for one that
+ * could not be started. */
+typedef struct gate {
+  pthread_mutex_t shut;
+  bool cancelled;
+  pthread_barrier_t barrier;
+} gate;
+
 typedef struct worker {
   pthread_t thread;
-  pthread_barrier_t *barrier;
+  gate *gate;
   const reading *reading;
   void (*const *acts)(const reading *);
   clockid_t clock; /* one thread's own time, or that of the wall for several */
@@ -344,33 +352,52 @@ typedef struct worker {
 
 enum { ACTS = 3 };
 
-static void *work(void *argument) {
-  worker *w = argument;
+static void work(worker *w) {
   for (int act = 0; act < ACTS; act++) {
-    pthread_barrier_wait(w->barrier);
+    pthread_barrier_wait(&w->gate->barrier);
     w->starts[act] = now(w->clock);
     w->acts[act](w->reading);
     w->ends[act] = now(w->clock);
   }
+}
+
+static void *enter(void *argument) {
+  worker *w = argument;
+  pthread_mutex_lock(&w->gate->shut);
+  bool cancelled = w->gate->cancelled;
+  pthread_mutex_unlock(&w->gate->shut);
+  if (!cancelled) work(w);
   return NULL;
 }
 
+/* The first worker is the caller. False when not all of the others could be started. */
+static bool run_workers(worker *workers, size_t threads, gate *g) {
+  size_t started = 1;
+  pthread_mutex_lock(&g->shut);
+  while (started < threads &&
+         pthread_create(&workers[started].thread, NULL, enter, &workers[started]) == 0)
+    started++;
+  g->cancelled = started < threads;
+  pthread_mutex_unlock(&g->shut);
+  if (!g->cancelled) work(&workers[0]);
+  for (size_t i = 1; i < started; i++) pthread_join(workers[i].thread, NULL);
+  return started == threads;
+}
+
 /* Bytes a second of each act, by all threads together. */
-static void run_acts(const reading *readings, size_t threads, void (*const *acts)(const reading *),
+static bool run_acts(const reading *readings, size_t threads, void (*const *acts)(const reading *),
                      double rate[ACTS]) {
   static worker workers[MOST_THREADS];
   static double starts[MOST_THREADS][ACTS], ends[MOST_THREADS][ACTS];
-  pthread_barrier_t barrier;
-  pthread_barrier_init(&barrier, NULL, (unsigned)threads);
-  for (size_t i = 0; i < threads; i++) {
+  gate g = {.shut = PTHREAD_MUTEX_INITIALIZER};
+  pthread_barrier_init(&g.barrier, NULL, (unsigned)threads);
+  for (size_t i = 0; i < threads; i++)
     workers[i] = (worker){.clock = threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC,
-                          .barrier = &barrier, .reading = &readings[i], .acts = acts,
+                          .gate = &g, .reading = &readings[i], .acts = acts,
                           .starts = starts[i], .ends = ends[i]};
-    if (i) pthread_create(&workers[i].thread, NULL, work, &workers[i]);
-  }
-  work(&workers[0]);
-  for (size_t i = 1; i < threads; i++) pthread_join(workers[i].thread, NULL);
-  pthread_barrier_destroy(&barrier);
+  bool fine = run_workers(workers, threads, &g);
+  pthread_barrier_destroy(&g.barrier);
+  if (!fine) return false;
   for (int act = 0; act < ACTS; act++) {
     double first = starts[0][act], last = ends[0][act], bytes = 0;
     for (size_t i = 0; i < threads; i++) {
@@ -380,6 +407,7 @@ static void run_acts(const reading *readings, size_t threads, void (*const *acts
     }
     rate[act] = bytes / (last - first);
   }
+  return true;
 }
 
 /* fmas: multiply-adds for each byte. Where they take longer than the reading,
@@ -391,7 +419,10 @@ static void decode_rounds(run *r, const reading *readings, size_t threads, doubl
   double peak = 0;
   for (int round = -1; round < DECODE_ROUNDS; round++) {
     double rate[ACTS];
-    run_acts(readings, threads, acts, rate);
+    if (!run_acts(readings, threads, acts, rate)) {
+      r->end = PERF_KERNEL_THREADS;
+      return;
+    }
     if (round >= 0) keep_best(&best, rate[1], rate[0] > rate[2] ? rate[0] : rate[2]);
     double fma = r->peaks->fma ? peak_rate(r->peaks->fma, r->peaks->fma_work) : 0;
     if (fma * (double)threads > peak) peak = fma * (double)threads;
@@ -453,9 +484,16 @@ static void decode_by(run *r, size_t threads) {
     decode_attention(r, true, attended[i].width, attended[i].queries, threads);
 }
 
+/* Of the affinity mask; a machine with more CPUs than the set holds counts as one. */
+static size_t usable_cpus(void) {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  int count = CPU_COUNT(&set);
+  return count < 1 ? 1 : count > MOST_THREADS ? MOST_THREADS : (size_t)count;
+}
+
 static void all_decode(run *r) {
-  long online = sysconf(_SC_NPROCESSORS_ONLN);
-  size_t most = online < 1 ? 1 : online > MOST_THREADS ? MOST_THREADS : (size_t)online;
+  size_t most = usable_cpus();
   decode_by(r, 1);
   if (most > 1) decode_by(r, most);
 }

@@ -19,7 +19,8 @@ typedef struct perf_kernel_row {
 } perf_kernel_row;
 
 /* The groups: products of many rows with int8 and with float weights, attention
- * of many rows, everything that reads memory for one row, and what works on one
+ * of many rows, everything that reads memory for one row - by one thread and by as
+ * many as the affinity mask has CPUs, none of them pinned -, and what works on one
  * row at a time in the nearest cache. Ends in NULL. */
 extern const char *const perf_kernel_groups[];
 
@@ -29,7 +30,8 @@ typedef bool perf_kernel_fn(void *data, const perf_kernel_row *row);
 typedef enum perf_kernel_end {
   PERF_KERNEL_DONE,
   PERF_KERNEL_STOPPED,
-  PERF_KERNEL_MEMORY
+  PERF_KERNEL_MEMORY,
+  PERF_KERNEL_THREADS /* the system did not let them be started */
 } perf_kernel_end;
 
 /* Measures a group, or all for NULL, of a table. Seconds for each group. */

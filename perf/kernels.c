@@ -34,6 +34,7 @@ static int run_tier(const hr_kernels *t, int groups, char **group) {
   for (int i = 0; i < groups && end == PERF_KERNEL_DONE; i++)
     end = perf_kernels(t, group[i], print_row, NULL);
   if (end == PERF_KERNEL_MEMORY) fputs("kernels: not enough memory\n", stderr);
+  if (end == PERF_KERNEL_THREADS) fputs("kernels: the threads can't be started\n", stderr);
   return end == PERF_KERNEL_DONE ? 0 : 4;
 }
 

@@ -47,6 +47,10 @@ static int run_tier(gathering *g, const hr_kernels *table, size_t before, size_t
       case PERF_KERNEL_DONE: break;
       case PERF_KERNEL_STOPPED: return g->full ? cli_fail_memory() : HR_ERROR_CANCELLED;
       case PERF_KERNEL_MEMORY: return cli_fail_memory();
+      case PERF_KERNEL_THREADS:
+        return cli_fail(HR_ERROR_MEMORY,
+                        "threads: the system does not let as many be started as the affinity mask "
+                        "has CPUs");
     }
   }
   return HR_OK;
