@@ -801,8 +801,11 @@ hr_status hr_load_plan(const hr_source *source, hr_weights weights, hr_loaded *l
 }
 
 /* --- Packing ---------------------------------------------------------------
- * All threads go through the items together, each packing its share of a
- * matrix's panels: the memory then lies near the thread that will read it. */
+ * All threads go through the items together, each packing an even share of a
+ * matrix's panels. The system puts a page where the thread that first writes it
+ * is, so the panels are spread over all memory nodes. Which thread reads a panel
+ * is another cut: sessions have threads of their own, a step may go over several
+ * matrices, and its shares follow the speed of the cores. */
 
 typedef struct packing {
   const hr_source *source;
