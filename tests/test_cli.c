@@ -488,6 +488,14 @@ Test(cli, info_in_json) {
   json_t *d = json_loads(r.out, 0, NULL);
   json_t *block = json_object_get(json_object_get(d, "model"), "block");
   cr_expect(number_of(block, "layers") > 0 && number_of(block, "width") > 0);
+  json_t *memory = json_object_get(json_object_get(d, "model"), "memory");
+  json_t *huge = json_object_get(memory, "huge_pages");
+  const bool given = json_is_true(json_object_get(huge, "work"));
+  const double least = 2 << 20; /* bytes of a huge page */
+  cr_expect(json_is_boolean(json_object_get(huge, "cache")));
+  cr_expect(json_is_true(json_object_get(huge, "weights")) ==
+            (given && number_of(memory, "weights_bytes") >= least));
+  cr_expect(!given || number_of(memory, "work_bytes") >= least);
   json_t *cpu = json_object_get(d, "cpu");
   cr_expect(number_of(cpu, "threads") > 0);
   cr_expect(json_is_string(json_object_get(json_object_get(cpu, "kernels"), "product_q8")));

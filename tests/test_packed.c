@@ -163,6 +163,10 @@ Test(packed, every_command_takes_it) {
       "cmp $D/a $D/b && $H info $D/p && $H info $D/p --json");
   cr_expect_eq(r.status, 0, "%s", r.err);
   cr_expect(strstr(r.out, "packed") && strstr(r.out, "small pages"), "%s", r.out);
+  const char *pages = strstr(r.out, "\npages ");
+  cr_assert(pages, "%s", r.out);
+  const char *weights = strstr(pages, "weights");
+  cr_expect(!weights || weights > strchr(pages + 1, '\n'), "mapped weights: %s", pages);
   cr_expect(strstr(r.out, "\"weights_mapped\": true") || strstr(r.out, "\"weights_mapped\":true"),
             "%s", r.out);
   finish(&r);

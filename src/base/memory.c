@@ -84,6 +84,10 @@ bool hr_use_pages(void *block, size_t bytes) {
   return true;
 }
 
+bool hr_asks_huge_pages(size_t bytes) {
+  return bytes >= HUGE_PAGE;
+}
+
 void *hr_alloc_pages(size_t bytes) {
   void *block = hr_reserve_pages(bytes);
   if (!block || hr_use_pages(block, bytes)) return block;

@@ -30,6 +30,8 @@ void hr_free(void *block);
  * hr_free_pages and the same size. */
 void *hr_alloc_pages(size_t bytes);
 void hr_free_pages(void *block, size_t bytes);
+/* Whether a block of that size is offered to the kernel for huge pages. */
+bool hr_asks_huge_pages(size_t bytes);
 
 /* The same in two steps: addresses that cost no memory and may not be touched,
  * and their use. False when the memory is not to be had; the block is then

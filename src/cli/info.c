@@ -161,7 +161,7 @@ typedef struct memory {
   hr_memory_free free; /* bytes is 0 when nothing says how much */
   bool half;
   unsigned threads;
-  bool huge; /* big memory comes in huge pages */
+  bool huge; /* the system gives huge pages to blocks that ask for them */
 } memory;
 
 /* The system is asked by trying: settings, control groups and fragmentation all have a say. */
@@ -297,6 +297,56 @@ static json_t *json_losses(const hr_source *source, const losses *l) {
                    tensors);
 }
 
+/* What the process allocates itself; weights that are mapped are not of it. */
+enum { PARTS = 3 };
+typedef struct part {
+  const char *name, *key;
+  size_t bytes;
+} part;
+
+static void list_parts(const memory *m, part parts[PARTS]) {
+  parts[0] = (part){"weights", "weights", m->need.weights};
+  parts[1] = (part){"cache", "cache", m->need.cache};
+  parts[2] = (part){"work buffers", "work", m->need.work};
+}
+
+/* Short blocks come from the heap. */
+static bool is_huge(const memory *m, const part *p) {
+  return m->huge && hr_asks_huge_pages(p->bytes);
+}
+
+static bool print_parts(const memory *m, bool huge, const char *before, const char *title) {
+  part parts[PARTS];
+  bool any = false;
+  list_parts(m, parts);
+  for (int i = 0; i < PARTS; i++) {
+    if (!parts[i].bytes || is_huge(m, &parts[i]) != huge) continue;
+    cli_print("%s%s%s", any ? ", " : before, any ? "" : title, parts[i].name);
+    any = true;
+  }
+  return any;
+}
+
+static void print_pages(const memory *m, size_t page) {
+  char plain[64];
+  snprintf(plain, sizeof plain, "plain ones of %zu KiB for ", page);
+  cli_print("pages           ");
+  bool huge = print_parts(m, true, "", "huge ones for ");
+  bool some = print_parts(m, false, huge ? "; " : "", plain);
+  cli_print("%s\n", !m->huge ? ": the system gives no huge pages"
+                    : some    ? ": too short for huge ones"
+                              : "");
+}
+
+static json_t *json_pages(const memory *m) {
+  part parts[PARTS];
+  json_t *pages = json_object();
+  list_parts(m, parts);
+  for (int i = 0; i < PARTS; i++)
+    json_object_set_new(pages, parts[i].key, json_boolean(is_huge(m, &parts[i])));
+  return pages;
+}
+
 static void print_memory(const hr_model *model, const memory *m) {
   char a[CLI_SIZE_TEXT], b[CLI_SIZE_TEXT], c[CLI_SIZE_TEXT], e[CLI_SIZE_TEXT];
   const hr_memory *n = &m->need;
@@ -311,10 +361,7 @@ static void print_memory(const hr_model *model, const memory *m) {
     cli_print(
         "                and %s of weights mapped from the file, in its small pages (%zu KiB)\n",
         cli_size_text(n->mapped, a), page);
-  if (m->huge)
-    cli_print("pages           huge ones for weights, cache and work buffers\n");
-  else
-    cli_print("pages           plain ones of %zu KiB: the system gives no huge pages\n", page);
+  print_pages(m, page);
 }
 
 static void print_sizes(const hr_model *model, const hr_source *source, const memory *m) {
@@ -369,13 +416,13 @@ static void print_model(const hr_model *model, const hr_source *source, const me
 
 static json_t *json_memory(const hr_model *model, const memory *m) {
   const hr_memory *n = &m->need;
-  return json_pack("{s:I, s:I, s:s, s:I, s:b, s:I, s:i, s:o, s:b}", "context",
+  return json_pack("{s:I, s:I, s:s, s:I, s:b, s:I, s:i, s:o, s:o}", "context",
                    (json_int_t)n->context, "cache_bytes", (json_int_t)n->cache, "cache",
                    m->half ? "f16" : "f32", "weights_bytes", (json_int_t)model->loaded.weight_bytes,
                    "weights_mapped", model->loaded.mapped, "work_bytes", (json_int_t)n->work,
                    "threads", m->threads, "free_bytes",
                    m->free.bytes ? json_integer((json_int_t)m->free.bytes) : json_null(),
-                   "huge_pages", m->huge);
+                   "huge_pages", json_pages(m));
 }
 
 static json_t *json_model(const hr_model *model, const hr_source *source, const memory *m) {
