@@ -503,6 +503,20 @@ Test(cli, info_in_json) {
   finish(&r);
 }
 
+/* The first of the CPUs that may be used, as an OpenMP runtime would bind to it. */
+Test(cli, warns_of_a_binding_by_the_openmp_runtime) {
+  result r = shell(
+      "[ $(getconf _NPROCESSORS_ONLN) -gt 1 ] || exit 0\n"
+      "c=$(sed -n 's/^Cpus_allowed_list:[^0-9]*\\([0-9]*\\).*/\\1/p' /proc/self/status)\n"
+      "OMP_PROC_BIND=true taskset -c $c $H info --cpu 2>$D/e >&2 || exit 1\n"
+      "grep -q '^warning: OMP_PROC_BIND is set' $D/e || { cat $D/e; exit 2; }\n"
+      "OMP_PROC_BIND=true taskset -c $c $H info --cpu -q 2>$D/e >/dev/null; ! test -s $D/e || exit 3\n"
+      "OMP_PROC_BIND=false taskset -c $c $H info --cpu 2>$D/e >/dev/null; ! test -s $D/e || exit 4\n"
+      "taskset -c $c $H info --cpu 2>$D/e >/dev/null; ! test -s $D/e || exit 5");
+  cr_expect_eq(r.status, 0, "%d: %s%s", r.status, r.out, r.err);
+  finish(&r);
+}
+
 /* --- Threads where no rule knows how many ------------------------------------------- */
 
 /* A fast core and a slow one. What goes wrong is printed. */

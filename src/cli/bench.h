@@ -267,7 +267,6 @@ void bench_profile_print(const bench *b);
 json_t *bench_profile_json(const bench_test *test); /* null without --profile */
 
 /* bench_machine.c: what is told of the machine. */
-const char *bench_cpu_name(char text[128]);
 size_t bench_memory(const char *file, const char *key); /* bytes; 0: not known */
 size_t bench_free_memory(void); /* that may be taken; 0: not known */
 double bench_load_average(void);

@@ -41,7 +41,7 @@ static bool read_line(const char *path, char *text, size_t size) {
 }
 
 /* x86 has a name; ARM has the board's, and numbers for the core. */
-const char *bench_cpu_name(char text[128]) {
+const char *cli_cpu_name(char text[128]) {
   static const char path[] = "/proc/cpuinfo";
   char maker[16], part[16], board[64];
   if (read_value(path, "model name", text, 128)) return text;
@@ -154,7 +154,7 @@ json_t *bench_json_machine(const bench *b) {
   json_t *machine = json_pack(
       "{s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:s, s:o, s:o, "
       "s:o, s:o}",
-      "cpu", json_text_or_null(bench_cpu_name(cpu)), "architecture", system.machine, "system",
+      "cpu", json_text_or_null(cli_cpu_name(cpu)), "architecture", system.machine, "system",
       system.sysname, "kernel", system.release, "virtual",
       machine_is_virtual < 0 ? json_null() : json_boolean(machine_is_virtual), "cpus",
       json_size(t ? t->cpus : 0), "cores", json_size(t ? t->cores : 0), "packages",

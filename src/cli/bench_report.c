@@ -8,6 +8,7 @@
 #include "bench.h"
 #include "builtin.h"
 #include "kernels/select.h"
+#include "machine.h"
 #include "output.h"
 #include "save.h"
 #include "table.h"
@@ -65,7 +66,7 @@ static void print_model(const bench *b, const char *before, const char *after) {
 
 static void print_machine(const bench *b, const char *before, const char *after) {
   char cpu[128];
-  const char *name = bench_cpu_name(cpu);
+  const char *name = cli_cpu_name(cpu);
   cli_sensor_names n = cli_sensors_names(b->sensors);
   cli_print("%smachine%s  %s, memory %.1f GiB", before, after, name ? name : "CPU not known",
             mebi(bench_memory("/proc/meminfo", "MemTotal")) / 1024);

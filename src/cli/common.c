@@ -138,6 +138,7 @@ bool cli_start(const cli_command *command, int argc, char **argv, void *settings
     case CLI_GO_ON:
       break;
   }
+  if (!common->quiet) cli_warn_of_binding();
   if (read_environment(common)) return true;
   *status = HR_ERROR_USAGE;
   return false;

@@ -9,11 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "bytes.h"
 #include "engine/engine.h"
 #include "interrupt.h"
 #include "kernels/select.h"
+#include "machine.h"
 #include "output.h"
 #include "save.h"
 #include "sched/calibrate.h"
@@ -44,8 +46,10 @@ static uint64_t mix(uint64_t hash, const char *text) {
 
 /* Whatever could make another number the best one. */
 static uint64_t key_of(const machine *m, const char *isa) {
-  char text[256], list[160];
+  char text[256], list[160], name[128];
+  const char *cpu = cli_cpu_name(name); /* machines may share a home */
   uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), hr_version());
+  hash = mix(hash, cpu ? cpu : "unnamed");
   hash = mix(hash, isa ? isa : "best");
   hash = mix(hash, m->wishes.cores ? m->wishes.cores : "auto");
   snprintf(text, sizeof text, " pin %d, batch %u, CPUs %u, cores %u, kinds %u",
@@ -80,6 +84,26 @@ static hr_status read_machine(const cli_common *common, machine *m, hr_error *er
   if (!m->topology) return err->status;
   m->key = key_of(m, common->isa);
   return hr_calibration_plan(&m->calibration, m->topology, &m->limits, &m->wishes, err);
+}
+
+/* OpenMP runtimes bind the first thread before main, and what it has left is taken for
+ * the mask that was given. */
+void cli_warn_of_binding(void) {
+  static const char *const names[] = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"};
+  hr_limits *limits = calloc(1, sizeof *limits);
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  if (limits) hr_limits_read_affinity(limits);
+  unsigned count = limits && limits->has_affinity ? hr_cpuset_count(&limits->affinity) : 0;
+  free(limits);
+  if (count == 0 || online < 0 || count >= (unsigned long)online) return;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *value = getenv(names[i]);
+    if (!value || !*value || strcmp(value, "false") == 0) continue;
+    cli_note("warning: %s is set and this process may use %u of %ld CPUs: the OpenMP runtime may "
+             "have bound it to them, without the variable headrow places threads itself",
+             names[i], count, online);
+    return;
+  }
 }
 
 /* --- The file --------------------------------------------------------------------- */

@@ -11,6 +11,10 @@
 int cli_choose_threads(const cli_common *common, const hr_model *model, unsigned *one,
                        unsigned *many);
 
+/* Warns when an OpenMP variable is set that may have bound this process to fewer CPUs
+ * before it began. */
+void cli_warn_of_binding(void);
+
 /* One sentence about trials on this machine; and a line for each result that is
  * kept for it. */
 typedef void cli_line_fn(void *data, const char *line);
