@@ -40,6 +40,16 @@ const hr_tier *hr_tiers(size_t *count) {
   return tiers;
 }
 
+static const hr_cpu_feature feature_list[] = {
+    {HR_CPU_AVX2, "avx2"}, {HR_CPU_AVXVNNI, "avxvnni"}, {HR_CPU_AVX512VNNI, "avx512vnni"},
+    {HR_CPU_NEON, "neon"}, {HR_CPU_DOTPROD, "dotprod"}, {HR_CPU_I8MM, "i8mm"},
+};
+
+const hr_cpu_feature *hr_cpu_feature_list(size_t *count) {
+  *count = sizeof feature_list / sizeof *feature_list;
+  return feature_list;
+}
+
 /* Bit numbers from the vendors' manuals. */
 uint32_t hr_cpu_from_x86(const hr_x86_words *w) {
   enum { FMA = 12, OSXSAVE = 27, AVX = 28, F16C = 29 };                       /* leaf 1, ecx */

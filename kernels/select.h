@@ -31,6 +31,15 @@ uint32_t hr_cpu_from_arm64(uint64_t hwcap, uint64_t hwcap2);
 /* The features of the CPU that this runs on. */
 uint32_t hr_cpu_features(void);
 
+/* A feature bit and what it is called. */
+typedef struct hr_cpu_feature {
+  uint32_t bit;
+  const char *name;
+} hr_cpu_feature;
+
+/* All features there are, of every architecture; *count of them. */
+const hr_cpu_feature *hr_cpu_feature_list(size_t *count);
+
 /* One row for each tier of this build, lowest first. */
 typedef struct hr_tier {
   const char *name;

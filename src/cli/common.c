@@ -76,8 +76,8 @@ static const cli_option common_options[] = {
     {"no-pin", 0, NULL, "leave threads where the system puts them, within --cores", CLI_FLAG,
      AT(no_pin)},
     {"isa", 0, "NAME",
-     "highest kernel tier to use: portable, avx2, avxvnni, avx512vnni,\n"
-     "neon, dotprod, i8mm (environment: HEADROW_ISA)",
+     "highest kernel tier to use, of those that info --cpu lists\n"
+     "(environment: HEADROW_ISA)",
      CLI_TEXT, AT(isa)},
     {"ctx", 'c', "N",
      "positions that prompt and answer have together (default: what\n"

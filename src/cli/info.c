@@ -70,15 +70,6 @@ static void machine_free(machine *m) {
   free(m);
 }
 
-static const struct {
-  uint32_t bit;
-  const char *name;
-} features[] = {
-    {HR_CPU_AVX2, "avx2"}, {HR_CPU_AVXVNNI, "avxvnni"}, {HR_CPU_AVX512VNNI, "avx512vnni"},
-    {HR_CPU_NEON, "neon"}, {HR_CPU_DOTPROD, "dotprod"}, {HR_CPU_I8MM, "i8mm"},
-};
-enum { FEATURE_COUNT = sizeof features / sizeof *features };
-
 static void print_line(void *data, const char *line) {
   (void)data;
   cli_print("%s\n", line);
@@ -96,8 +87,10 @@ static void print_machine(const machine *m, const cli_common *common) {
   char tiers[128];
   hr_kernels_available(bits, tiers, sizeof tiers);
   cli_print("features:");
-  for (size_t i = 0; i < FEATURE_COUNT; i++)
-    if (bits & features[i].bit) cli_print(" %s", features[i].name);
+  size_t count;
+  const hr_cpu_feature *feature = hr_cpu_feature_list(&count);
+  for (size_t i = 0; i < count; i++)
+    if (bits & feature[i].bit) cli_print(" %s", feature[i].name);
   cli_print(bits ? "\n" : " none that kernels exist for\n");
   cli_print("kernel tiers: %s (this CPU), %s (this build)\nkernels:\n", tiers, cli_tier_names());
   cli_visit_kernels(common->isa, print_kernel, NULL);
@@ -139,8 +132,10 @@ static json_t *json_machine(const machine *m, const cli_common *common) {
   json_t *lines = json_array(), *names = json_array(), *kernels = json_object();
   hr_placement_describe(p, t, &m->limits, add_line, lines);
   cli_describe_threads(common, add_line, lines);
-  for (size_t i = 0; i < FEATURE_COUNT; i++)
-    if (bits & features[i].bit) json_array_append_new(names, json_string(features[i].name));
+  size_t count;
+  const hr_cpu_feature *feature = hr_cpu_feature_list(&count);
+  for (size_t i = 0; i < count; i++)
+    if (bits & feature[i].bit) json_array_append_new(names, json_string(feature[i].name));
   cli_visit_kernels(common->isa, add_kernel, kernels);
   return json_pack(
       "{s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:i, s:i, s:b, s:o, s:s, s:s, s:o, s:o, s:o}", "cpus",

@@ -138,6 +138,24 @@ Test(select, every_slot_is_filled_and_named) {
   }
 }
 
+/* Every feature that a tier needs, or that a machine's words can give, has one bit and a name. */
+Test(select, features_are_named) {
+  size_t features, tiers;
+  const hr_cpu_feature *feature = hr_cpu_feature_list(&features);
+  const hr_tier *tier = hr_tiers(&tiers);
+  const hr_x86_words words = {UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX,
+                              UINT64_MAX};
+  uint32_t named = 0;
+  for (size_t i = 0; i < features; i++) {
+    cr_expect(feature[i].bit && !(feature[i].bit & (feature[i].bit - 1)), "%s", feature[i].name);
+    cr_expect(!(named & feature[i].bit), "%s has another's bit", feature[i].name);
+    named |= feature[i].bit;
+  }
+  uint32_t found = hr_cpu_from_x86(&words) | hr_cpu_from_arm64(UINT64_MAX, UINT64_MAX);
+  cr_expect_eq(named, found);
+  for (size_t i = 0; i < tiers; i++) cr_expect(!(tier[i].needs & ~named), "%s", tier[i].name);
+}
+
 Test(select, available) {
   char text[100];
   hr_kernels_available(0, text, sizeof text);
