@@ -5,7 +5,7 @@
 # shared library exports what the public header declares, and objects that run
 # on every CPU hold no wide registers.
 # The loops that measure a machine's peaks touch no memory.
-# Usage: house.sh SOURCE_ROOT SHARED_LIBRARY ARCHIVE_WITH_PEAK_LOOPS OBJECT_OR_ARCHIVE...
+# Usage: house.sh SOURCE_ROOT SHARED_LIBRARY ARCHIVE_WITH_PEAK_LOOPS OBJECT_ARCHIVE_OR_FOLDER...
 set -u
 root=$1 library=$2 peaks=$3
 shift 3
@@ -89,10 +89,17 @@ for name in $named; do
   esac && ok || bad "docs/testing.md names a test that is not there: $name"
 done
 
-for object in "$@"; do
-  wide=$(objdump -d --no-show-raw-insn "$object" 2>/dev/null | grep -E '%[yz]mm[0-9]|\{%k[0-7]\}' | head -n 3)
-  check "$object holds wide registers" "$wide"
-  objdump -d --no-show-raw-insn "$object" 2>/dev/null | grep -q ret && ok || bad "$object was not disassembled"
+# narrow NAME FILE...: no wide registers in their code, but for the measured peaks.
+narrow() {
+  name=$1
+  shift
+  code=$(objdump -d --no-show-raw-insn "$@" 2>/dev/null |
+    awk '/file format/ { on = !/limits\.c/ } on && /ret|%[yz]mm[0-9]|\{%k[0-7]\}/')
+  check "$name holds wide registers" "$(echo "$code" | grep -E '%[yz]mm[0-9]|\{%k[0-7]\}' | head -n 3)"
+  echo "$code" | grep -q ret && ok || bad "$name was not disassembled"
+}
+for object in "$peaks" "$@"; do
+  if [ -d "$object" ]; then narrow "$object" "$object"/*.o; else narrow "$object" "$object"; fi
 done
 
 echo "$passed passed, $failed failed"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Packed files: a model's weights as panels, used where they lie in the mapped
- * file. The container is GGUF; docs/formats.md describes what is in it. */
+ * file. The container is GGUF; docs/packed.md describes what is in it. */
 #ifndef HR_MODEL_PACKED_H
 #define HR_MODEL_PACKED_H
 
