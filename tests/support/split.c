@@ -52,18 +52,18 @@ uint64_t split_digest(hr_session *s, const int32_t *ids, size_t prompt, size_t s
   return digest;
 }
 
-/* One count of threads and one chunk, twice. */
+/* One count of threads and one chunk, again and again. */
 static size_t check_one(const hr_model *model, const split_plan *p, const int32_t *ids,
                         unsigned threads, size_t chunk, uint64_t expected, split_tell_fn *tell) {
   size_t wrong = 0;
   hr_error err = {.message = ""};
   hr_session *s = split_session(model, threads, chunk, p->prompt + p->single, &err);
-  for (uint32_t forced = 0; forced < 2; forced++) {
-    uint32_t seed = forced * (threads * 1009 + (uint32_t)chunk);
+  for (uint32_t i = 0; i < p->repeats; i++) {
+    uint32_t seed = i * (threads * 1009 + (uint32_t)chunk);
     char line[400];
     if (s && split_digest(s, ids, p->prompt, p->single, seed, &err) == expected) continue;
     snprintf(line, sizeof line, "%u threads, chunks of %zu, stealing %s: %.250s", threads, chunk,
-             forced ? "at random" : "as it comes", err.message[0] ? err.message : "other bits");
+             seed ? "at random" : "as it comes", err.message[0] ? err.message : "other bits");
     tell(line);
     wrong++;
   }

@@ -9,6 +9,8 @@
 /* Heads, widths and panels that few numbers of threads divide. */
 #define SPLIT_UNEVEN "dim=192,layers=2,heads=6,kv=3,ffn=416,vocab=500,ctx=2048"
 
+#define SPLIT_SMALL "dim=96,layers=2,heads=6,kv=3,ffn=160,vocab=260,ctx=512"
+
 /* A synthetic model, "SHAPE:TYPE"; NULL with an error. */
 hr_model *split_model(const char *shape, hr_error *err);
 
@@ -30,10 +32,11 @@ typedef struct split_plan {
   const size_t *chunks;
   size_t chunk_counts;
   size_t prompt, single;
+  uint32_t repeats; /* of each count of threads with each chunk */
 } split_plan;
 
-/* Every count of threads with every chunk, with and without forced stealing, beside
- * one thread alone, whose digest it gives. Counts what differs or fails; tell is called
+/* Every count of threads with every chunk, once with work stolen as it comes, then by
+ * force at random, beside one thread alone, whose digest it gives. Counts what differs or fails; tell is called
  * with a line for each. */
 typedef void split_tell_fn(const char *line);
 size_t split_check(const hr_model *model, const split_plan *plan, split_tell_fn *tell,
