@@ -473,6 +473,10 @@ Test(families, what_a_config_may_not_ask_for) {
       {"bert", "id2label", "{\"0\": \"a\", \"1\": 1, \"2\": \"c\"}", "'id2label.1' has type integer"},
       {"bert", "id2label", "[\"a\", \"b\", \"c\"]", "'id2label' has type array, expected an object"},
       {"bert", "is_decoder", "true", "'is_decoder' is true"},
+      {"gemma2", "use_bidirectional_attention", "true", "'use_bidirectional_attention' is true"},
+      {"nomic", "causal", "true", "'causal' is true"},
+      {"nomic", "use_rms_norm", "true", "'use_rms_norm' is true"},
+      {"nomic", "parallel_block", "true", "'parallel_block' is true"},
       {"llama3", "rope_scaling.type", "\"linear\"", "ask for two scalings"},
       {"qwen3", "quantization_config.quant_method", "\"gptq\"", "is 'gptq'"},
       {"qwen3", "quantization_config.bits", "4", "'quantization_config.quant_method' is missing"},
@@ -580,6 +584,58 @@ Test(families, no_tensor_is_missing_unseen) {
                                       "stablelm", "starcoder2", "bert", "roberta", "distilbert",
                                       "nomic",  "jina"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) check_each_tensor_is_missed(names[i]);
+}
+
+/* A head for single tokens, which has no pooler, gives no scores of texts. */
+Test(families, a_classifier_needs_its_pooler) {
+  static const char *const cases[][2] = {{"bert", "pooler.dense.weight"},
+                                         {"roberta", "classifier.dense.weight"},
+                                         {"distilbert", "pre_classifier.weight"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    hr_error err = {0};
+    path weights = path_of(FAMILIES "%s.safetensors", cases[i][0]);
+    json_t *config = json_read(path_of(FAMILIES "%s_config.json", cases[i][0]).text);
+    json_t *tensors = tensors_of(weights.text), *value;
+    path folder = make_folder(weights.text, config);
+    path changed = path_of("%s/model.safetensors", folder.text);
+    const char *tensor;
+    size_t tried = 0;
+    json_object_foreach(tensors, tensor, value) {
+      size_t length = strlen(tensor), end = strlen(cases[i][1]);
+      if (length < end || strcmp(tensor + length - end, cases[i][1]) != 0) continue;
+      unlink(changed.text);
+      write_without(weights.text, tensor, changed.text);
+      hr_model *model = hr_model_open(folder.text, NULL, &err);
+      cr_expect(!model && strstr(err.message, "is missing"), "%s: %s", cases[i][0], err.message);
+      hr_model_free(model);
+      tried++;
+    }
+    cr_expect(tried == 1, "%s has %zu of %s", cases[i][0], tried, cases[i][1]);
+    remove_folder(&folder);
+    json_decref(config);
+    json_decref(tensors);
+  }
+}
+
+/* The first row's logits hold what comes after it only where the mask is full. */
+Test(families, a_decoder_may_say_that_it_is_not_causal) {
+  static const int32_t texts[2][3] = {{1, 2, 3}, {1, 2, 4}};
+  for (int causal = 0; causal < 2; causal++) {
+    json_t *config = json_read(FAMILIES "llama3_config.json");
+    json_object_set_new(config, "is_causal", json_boolean(causal));
+    path folder = make_folder(FAMILIES "llama3.safetensors", config);
+    hr_model *model = open_model(folder.text);
+    hr_session *a = logits_of(model, texts[0], 3, 0, 0, 1);
+    hr_session *b = logits_of(model, texts[1], 3, 0, 0, 1);
+    bool same = memcmp(hr_session_logits(a, 0), hr_session_logits(b, 0),
+                       hr_model_vocab_size(model) * sizeof(float)) == 0;
+    cr_expect(same == (causal == 1), "is_causal %d", causal);
+    hr_session_free(a);
+    hr_session_free(b);
+    hr_model_free(model);
+    remove_folder(&folder);
+    json_decref(config);
+  }
 }
 
 Test(families, sentence_transformers_name_the_pooling) {

@@ -80,7 +80,7 @@ static const value_name ACTIVATION = {
     "activation", {"hidden_activation", "hidden_act", "activation_function", "activation"}};
 static const value_name POSITION = {"position", {NULL}};
 static const value_name NORM_PLACE = {"norm_placement", {NULL}};
-static const value_name CAUSAL = {"attention.causal", {NULL}};
+static const value_name CAUSAL = {"attention.causal", {"is_causal"}};
 static const value_name DECODER = {NULL, {"is_decoder"}};
 static const value_name EMBEDDING_SCALE = {"embedding_scale", {NULL}};
 static const value_name PARALLEL = {"use_parallel_residual",
@@ -135,6 +135,10 @@ static const struct {
     {"scale_attn_weights", true},
     {"add_cross_attention", false},
     {"is_decoder", false},
+    {"use_bidirectional_attention", false},
+    {"causal", false},
+    {"use_rms_norm", false},
+    {"parallel_block", false},
     {"apply_residual_connection_post_layernorm", false},
     {"do_layer_norm_before", true},
     {"_remove_final_layer_norm", false},

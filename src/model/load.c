@@ -508,13 +508,16 @@ static hr_status plan_labels(plan *p, const hr_tensor *classifier, uint32_t clas
   return status;
 }
 
+/* Heads for single tokens have no pooler: a classifier alone is not of whole texts. */
 static hr_status plan_classifier(plan *p, hr_transformer *m) {
   hr_description *d = &m->description;
-  char name[128];
-  if (find(p, HR_TENSOR_POOLER, 0, ".weight", name, sizeof name))
-    TRY(plan_matrix(p, HR_TENSOR_POOLER, 0, d->width, d->width, &m->pooler));
+  char name[128], pooler_name[128];
+  const hr_tensor *pooler =
+      find(p, HR_TENSOR_POOLER, 0, ".weight", pooler_name, sizeof pooler_name);
+  if (pooler) TRY(plan_matrix(p, HR_TENSOR_POOLER, 0, d->width, d->width, &m->pooler));
   const hr_tensor *t = find(p, HR_TENSOR_CLASSIFIER, 0, ".weight", name, sizeof name);
   if (!t) return HR_OK;
+  if (!pooler && is_safetensors(p)) return no_tensor(p, pooler_name);
   if (dim_of(t, 0) > INT32_MAX) return wrong_shape(p, t, 1, d->width);
   d->classes = (uint32_t)dim_of(t, 0);
   uint64_t labels = d->classes;
