@@ -349,7 +349,9 @@ Test(quantize, the_mix_that_meets_a_limit) {
   json_t *mixed =
       document(TWO
                "$H quantize builtin $D/f32.gguf --type f32 -q >$D/table; "
-               "$H quantize $D/f32.gguf $D/out.gguf --max-kl 5e-5 -f $D/text --json -q");
+               "$H quantize $D/f32.gguf $D/out.gguf --max-kl 5e-5 -f $D/text --json -q && "
+               "$H accuracy $D/out.gguf --against $D/f32.gguf -f $D/text --max-kl 5e-5 -q "
+               ">$D/table");
   cr_expect(number(mixed, "kl") <= 5e-5 && number(mixed, "kl") > 0);
   size_t i, halves = 0, blocks = 0;
   json_t *tensor;

@@ -177,13 +177,13 @@ static int mix_types(mixing *m) {
 
 int cli_quantize_for_kl(cli_quantizing *q, cli_quantized *tensor) {
   mixing m = {.q = q, .tensor = tensor, .vocab = hr_model_vocab_size(q->model)};
-  cli_common wide = q->common;
-  wide.quiet = true;
+  cli_common wide = q->common, plain = q->common; /* the file as it will be run */
+  wide.quiet = plain.quiet = true;
   wide.cache = (cli_choice){HR_CACHE_F32 - HR_CACHE_F16, true};
   m.choice = calloc(hr_source_tensor_count(q->source) + 1, sizeof *m.choice);
   int status = m.choice && cli_mixture_init(&m.mix, q->model) ? make_all(&m) : cli_fail_memory();
   if (status == HR_OK) m.session[0] = cli_open_session(&wide, q->model, &status);
-  if (m.session[0]) m.session[1] = cli_open_session(&wide, &m.mix.model, &status);
+  if (m.session[0]) m.session[1] = cli_open_session(&plain, &m.mix.model, &status);
   if (m.session[1]) status = mix_types(&m);
   for (size_t i = 0; i < m.choices; i++) free(m.choice[i].half.data);
   free(m.choice);
