@@ -122,6 +122,7 @@ typedef struct bench_place {
   double session_seconds;
   hr_cpuset cpus; /* that its threads are pinned to */
   bool pinned;
+  double best_mhz; /* of those CPUs while samples were taken */
   size_t *filled; /* [most sequences] positions that hold the usual ids */
   bench_limits limits[2]; /* for one row, and for many when that takes other threads */
 } bench_place;

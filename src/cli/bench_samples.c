@@ -208,6 +208,7 @@ static int run_test(bench *b, bench_test *t, bool keep) {
   if (b->set.block && !keep) t->passes = passes_for(seconds);
   read_state(b, t->place, &state[1]);
   if (state[1].mhz > b->best_mhz) b->best_mhz = state[1].mhz;
+  if (state[1].mhz > t->place->best_mhz) t->place->best_mhz = state[1].mhz;
   if (status == HR_OK) status = note_digest(b, t);
   if (status != HR_OK || !keep) return status;
   memcpy(t->state[t->count], state, sizeof state);
@@ -278,10 +279,12 @@ unsigned bench_test_threads(const bench_test *t) {
                             : hr_session_threads(t->place->session);
 }
 
+/* A frequency has fallen when it is below what the same CPUs had with the same threads and tier.
+ * Of threads that may run anywhere nobody knows the CPUs. */
 const char *bench_disturbance(const bench *b, const bench_test *t, size_t sample,
                               char text[CLI_SENSOR_TEXT]) {
   return cli_disturbance(&t->state[sample][0], &t->state[sample][1], bench_test_threads(t), b->cpus,
-                         b->best_mhz, text);
+                         t->place->pinned ? t->place->best_mhz : 0, text);
 }
 
 double bench_joules(const bench *b, const bench_test *t, size_t sample) {
