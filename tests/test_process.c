@@ -42,8 +42,12 @@ static bool catches(pid_t process, int number) {
   return caught >> (number - 1) & 1;
 }
 
+/* Without what nohup and the like have taught this program to ignore. */
 static void exec_line(const char *line) {
   char whole[2048];
+  signal(SIGHUP, SIG_DFL);
+  signal(SIGINT, SIG_DFL);
+  signal(SIGQUIT, SIG_DFL);
   snprintf(whole, sizeof whole, "exec %s </dev/null >/dev/null 2>&1", line);
   setenv("H", getenv("HEADROW_COMMAND"), 1);
   execl("/bin/sh", "sh", "-c", whole, (char *)NULL);
