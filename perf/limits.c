@@ -99,12 +99,12 @@ LOOP(dot_neon, REPEAT_20, SDOT)
 LOOP(matrix_neon, REPEAT_20, SMMLA)
 
 static const perf_peaks all[] = {
-    {"neon", widen_neon, 160, fma_neon, 80},
-    {"dotprod", dot_neon, 320, fma_neon, 80},
-    {"i8mm", matrix_neon, 640, fma_neon, 80},
+    {"neon", widen_neon, 160, fma_neon, 80, NULL, 0},
+    {"dotprod", dot_neon, 320, fma_neon, 80, NULL, 0},
+    {"i8mm", matrix_neon, 640, fma_neon, 80, NULL, 0},
 };
 #else
-static const perf_peaks all[] = {{NULL, NULL, 0, NULL, 0}};
+static const perf_peaks all[] = {{NULL, NULL, 0, NULL, 0, NULL, 0}};
 #endif
 
 const perf_peaks *perf_peaks_of(const char *tier) {
