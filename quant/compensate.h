@@ -17,8 +17,8 @@ bool hr_compensation(double *sum, size_t k, double damp, float *u);
 /* What inputs that are not those of the model any more (x~ in place of x, for what is
  * before them has been rounded already) ask of a matrix: from drift [k][k], the sum of
  * x~ (x - x~)^T, and u of the sum of x~ x~^T, shift [k][k] such that w + w shift gives for
- * x~ what w gives for x, as nearly as least squares can, w being a row. drift is overwritten. False when
- * memory is out. */
+ * x~ what w gives for x, as nearly as least squares can, w being a row. drift is
+ * overwritten. False when memory is out. */
 bool hr_compensation_shift(double *drift, size_t k, const float *u, float *shift);
 
 /* Rounds one row of k values (a multiple of 32) to int8 blocks so that the error on the

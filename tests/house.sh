@@ -62,6 +62,9 @@ check "library code exits, aborts, prints or reads the environment" "$(cd "$root
 check "a fast-math flag or a silenced warning" "$(cd "$root" &&
   grep -rnE 'ffast-math|Ofast|funsafe-math|pragma GCC diagnostic' src kernels quant meson.build --include='*.[ch]' --include=meson.build)"
 
+check "a line of more than 100 columns" "$(cd "$root" &&
+  LC_ALL=C.UTF-8 grep -rnE '^.{101,}' src kernels quant perf tests include examples --include='*.[ch]')"
+
 declared=$(grep -oE 'HR_API [a-z0-9_ ]+[ *]hr_[a-z0-9_]+\(' "$root/include/headrow/headrow.h" | grep -oE 'hr_[a-z0-9_]+\($' | tr -d '(' | sort)
 exported=$(nm -D --defined-only "$library" | awk '{print $3}' | sed 's/@.*//' | sort)
 [ -n "$declared" ] && [ "$declared" = "$exported" ] && ok || {

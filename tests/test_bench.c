@@ -602,7 +602,8 @@ Test(bench, no_rate_is_reported_for_other_logits) {
                    "dd if=/dev/zero of=$D/m.packed bs=1000 count=1 seek=$((2500 + i)) conv=notrunc "
                    "2>/dev/null; sleep 0.1; done; wait; exit $(cat $D/status); }");
   cr_expect_eq(o.status, 1, "%d", o.status);
-  cr_expect(strstr(o.err, "prompt 8: digest ") && strstr(o.err, "no rate is reported"), "%s", o.err);
+  cr_expect(strstr(o.err, "prompt 8: digest ") && strstr(o.err, "no rate is reported"), "%s",
+            o.err);
   cr_expect_str_eq(o.out, "");
   finish(&o);
 }

@@ -510,8 +510,10 @@ Test(cli, warns_of_a_binding_by_the_openmp_runtime) {
       "c=$(sed -n 's/^Cpus_allowed_list:[^0-9]*\\([0-9]*\\).*/\\1/p' /proc/self/status)\n"
       "OMP_PROC_BIND=true taskset -c $c $H info --cpu 2>$D/e >&2 || exit 1\n"
       "grep -q '^warning: OMP_PROC_BIND is set' $D/e || { cat $D/e; exit 2; }\n"
-      "OMP_PROC_BIND=true taskset -c $c $H info --cpu -q 2>$D/e >/dev/null; ! test -s $D/e || exit 3\n"
-      "OMP_PROC_BIND=false taskset -c $c $H info --cpu 2>$D/e >/dev/null; ! test -s $D/e || exit 4\n"
+      "OMP_PROC_BIND=true taskset -c $c $H info --cpu -q 2>$D/e >/dev/null\n"
+      "! test -s $D/e || exit 3\n"
+      "OMP_PROC_BIND=false taskset -c $c $H info --cpu 2>$D/e >/dev/null\n"
+      "! test -s $D/e || exit 4\n"
       "taskset -c $c $H info --cpu 2>$D/e >/dev/null; ! test -s $D/e || exit 5");
   cr_expect_eq(r.status, 0, "%d: %s%s", r.status, r.out, r.err);
   finish(&r);
@@ -611,8 +613,8 @@ Test(cli, vocabularies_need_no_weights) {
   finish(&r);
   r = shell("mkdir $D/f && cp $ROOT/tests/fixtures/spm_bpe.model $D/f/tokenizer.model &&"
             "$H info $D/f && $H info $D/f --json");
-  cr_expect(r.status == 0 && strstr(r.out, "no weights") && strstr(r.out, "\"memory\":null"), "%s%s",
-            r.out, r.err);
+  cr_expect(r.status == 0 && strstr(r.out, "no weights") && strstr(r.out, "\"memory\":null"),
+            "%s%s", r.out, r.err);
   finish(&r);
   expect_error("mkdir $D/f && cp $ROOT/tests/fixtures/spm_bpe.model $D/f/tokenizer.model;"
                "$H run $D/f -p a", 3, "without a model", NULL);

@@ -71,8 +71,9 @@ Test(compare, rates_are_explained) {
       "GOP/s by 4 threads with dotprod)",
       "10.00 x 1.00 = 10.00", "generate 128: laptop is 6.67 times as fast as board",
       "Both are limited by reading memory", "35.75 GB/s by 4 threads, against 7.15 GB/s",
-      "5.00 x 1.33 = 6.67", "2 of 5 samples of board were disturbed, such as: other programs", "an invented laptop",
-      "an invented board", "6.1.0-invented", "4: physical cores of the board", "70.0 % int8", "60.0 % read, 2 of 5 disturbed",
+      "5.00 x 1.33 = 6.67", "2 of 5 samples of board were disturbed, such as: other programs",
+      "an invented laptop", "an invented board", "6.1.0-invented",
+      "4: physical cores of the board", "70.0 % int8", "60.0 % read, 2 of 5 disturbed",
       "35.75", "(0.20 x)");
   cr_expect(!strstr(r.out, "arithmetic "), "what does not differ is not shown: %s", r.out);
   cr_expect_str_eq(r.err, "note: laptop: bench warned: " INVENTED "\n"
@@ -316,8 +317,9 @@ Test(compare, what_is_not_valid_explains_nothing) {
   cr_expect(!strstr(r.out, "Its limit allows") && !strstr(r.out, "2361"), "%s", r.out);
   finish(&r);
   /* nor is a verdict given on samples that something else took part in */
-  r = compared(BOTH "sed -z 's/\"samples\": \\[\\],/\"samples\": [0, 1, 2],/g' laptop.json >x.json; "
-                    "$H compare x.json board.json");
+  r = compared(BOTH
+               "sed -z 's/\"samples\": \\[\\],/\"samples\": [0, 1, 2],/g' laptop.json >x.json; "
+               "$H compare x.json board.json");
   EXPECT_WORDS(r.out, "10.00 x 1.00 = 10.00",
                "No conclusion: something else took part in most samples of x");
   cr_expect(!strstr(r.out, "The difference is"), "%s", r.out);

@@ -85,7 +85,7 @@ typedef bool hr_progress_fn(void *data, double done);
 typedef struct hr_model_options {
   size_t size;               /* sizeof(hr_model_options) */
   hr_weights weights;        /* default HR_WEIGHTS_NATIVE */
-  const char *isa;           /* highest kernel tier allowed ("avx2", ...); NULL: the best there is */
+  const char *isa;           /* highest kernel tier allowed ("avx2", ...); NULL: the best one */
   bool vocabulary_only;      /* read the vocabulary, no weights; sessions can't be made */
   hr_progress_fn *progress;  /* may be NULL */
   void *progress_data;
@@ -307,7 +307,7 @@ HR_API void hr_session_free(hr_session *session);
 typedef struct hr_memory {
   size_t size;    /* sizeof(hr_memory), set by the program */
   size_t weights; /* 0 for a packed file */
-  size_t mapped;  /* weights of a packed file: pages of it that the system may drop and read again */
+  size_t mapped;  /* weights of a packed file: its pages, which the system may drop and reread */
   size_t cache;   /* keys and values */
   size_t work;    /* buffers of a pass */
   size_t context; /* positions that this is for */

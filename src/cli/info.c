@@ -652,8 +652,9 @@ const cli_command cli_info_command = {
     .summary = "describe a model, or the machine",
     .details =
         "A model is described act by act, with the memory it needs for a context (--ctx); -v adds\n"
-        "the values of its file. Of a vocabulary without weights the tokenizer is. --cpu tells cores, limits and the one that decides the number of\n"
-        "threads, features and the kernel in each slot.",
+        "the values of its file. Of a vocabulary without weights the tokenizer is. --cpu tells\n"
+        "cores, limits and the one that decides the number of threads, features and the kernel\n"
+        "in each slot.",
     .options = options,
     .option_count = sizeof options / sizeof *options,
     .run = info_command,

@@ -39,7 +39,8 @@ static void read_seed(const char *path) {
   uint8_t *data = malloc(MOST_BYTES);
   if (!f || !data) stop("can't be read", path);
   size_t size = fread(data, 1, MOST_BYTES, f);
-  if (size == MOST_BYTES || seed_count == MOST_SEEDS) stop("is one file too many or too long", path);
+  if (size == MOST_BYTES || seed_count == MOST_SEEDS)
+    stop("is one file too many or too long", path);
   seeds[seed_count++] = (seed){data, size};
   fclose(f);
 }

@@ -29,7 +29,9 @@ static bool run_tier(const options *o, const hr_kernels *ref, const hr_kernels *
     if (!wanted(o, family->name)) continue;
     hr_report report = {.own = strcmp(ref->isa, tested->isa) == 0};
     bool passed = family->check(ref, tested, &report);
-    const char *note = report.own ? ", beside itself" : report.cases ? "" : ", all of them portable's";
+    const char *note = report.own     ? ", beside itself"
+                       : report.cases ? ""
+                                      : ", all of them portable's";
     printf("%-12s %-12s %s  %zu cases%s\n", tested->isa, family->name, passed ? "ok  " : "FAIL",
            report.cases, note);
     if (!passed) printf("%zu failures, the first:\n%s", report.failures, report.text);

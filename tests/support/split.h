@@ -36,8 +36,8 @@ typedef struct split_plan {
 } split_plan;
 
 /* Every count of threads with every chunk, once with work stolen as it comes, then by
- * force at random, beside one thread alone, whose digest it gives. Counts what differs or fails; tell is called
- * with a line for each. */
+ * force at random, beside one thread alone, whose digest it gives. Counts what differs or
+ * fails; tell is called with a line for each. */
 typedef void split_tell_fn(const char *line);
 size_t split_check(const hr_model *model, const split_plan *plan, split_tell_fn *tell,
                    uint64_t *digest);
