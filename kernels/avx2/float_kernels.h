@@ -54,44 +54,31 @@ HR_INLINE void float_chunk(hr_panel_type type, size_t panels, size_t rows, const
     }
 }
 
-/* A tile's sums over the columns begin .. end - 1, which begins with a chain; they wait in
- * sum, [rows][panels][16], and are outputs after the last column. */
 HR_INLINE void float_tile(const hr_product *p, hr_panel_type type, size_t panels, size_t rows,
-                          size_t first, size_t row, size_t begin, size_t end, float *sum) {
+                          size_t first, size_t row) {
   const char *panel = product_panel(p, type, first);
   size_t panel_bytes = hr_panel_bytes(type, p->k);
   const float *x[12];
+  _Alignas(64) float sum[12 * 4 * 16];
   for (size_t r = 0; r < rows; r++) x[r] = (const float *)(const void *)product_row(p, row + r);
   /* -0 leaves what is added to it as it is. */
-  for (size_t i = 0; begin == 0 && i < rows * panels; i++)
-    lanes_store(sum + i * 16, lanes_set(-0.0f));
-  for (size_t chain = begin; chain < end; chain += HR_CHAIN) {
-    size_t chain_end = end - chain < HR_CHAIN ? end : chain + HR_CHAIN;
-    float_chunk(type, panels, rows, panel, panel_bytes, x, chain, chain_end, sum, p->rows <= ROWS);
+  for (size_t i = 0; i < rows * panels; i++) lanes_store(sum + i * 16, lanes_set(-0.0f));
+  for (size_t begin = 0; begin < p->k; begin += HR_CHAIN) {
+    size_t end = p->k - begin < HR_CHAIN ? p->k : begin + HR_CHAIN;
+    float_chunk(type, panels, rows, panel, panel_bytes, x, begin, end, sum, p->rows <= ROWS);
   }
-  if (end < p->k) return;
   for (size_t r = 0; r < rows; r++)
     for (size_t i = 0; i < panels; i++)
       product_finish(p, first + i * 16, row + r, lanes_load(sum + (r * panels + i) * 16));
 }
 
-/* The only tile of its panels. */
-HR_INLINE void float_alone(const hr_product *p, hr_panel_type type, size_t panels, size_t rows,
-                           size_t first) {
-  _Alignas(64) float sum[12 * 4 * 16];
-  float_tile(p, type, panels, rows, first, 0, 0, p->k, sum);
-}
-
-/* Rows of a row block against some columns of `panels` panels. */
-HR_INLINE void float_columns(const hr_product *p, hr_panel_type type, size_t panels, size_t first,
-                             size_t row, size_t row_end, size_t begin, size_t end, float *sums) {
-  for (size_t rows; row < row_end; row += rows) {
-    rows = tile_rows(row_end - row, ROWS);
+/* All rows of `panels` panels from output first on. */
+HR_INLINE void float_rows(const hr_product *p, hr_panel_type type, size_t panels, size_t first) {
+  for (size_t row = 0, rows; row < p->rows; row += rows) {
+    rows = tile_rows(p->rows - row, ROWS);
     switch (rows) {
-#define ROWS_CASE(n)                                                                            \
-  case n:                                                                                       \
-    float_tile(p, type, panels, n <= ROWS ? n : ROWS, first, row, begin, end, sums);            \
-    break;
+#define ROWS_CASE(n) \
+  case n: float_tile(p, type, panels, n <= ROWS ? n : ROWS, first, row); break;
       ROWS_CASE(1)
       ROWS_CASE(2)
       ROWS_CASE(3)
@@ -109,24 +96,6 @@ HR_INLINE void float_columns(const hr_product *p, hr_panel_type type, size_t pan
 #undef ROWS_CASE
       default: __builtin_unreachable();
     }
-    sums += rows * panels * 16;
-  }
-}
-
-/* Panels of many columns are taken a chain of columns at a time, which stay in the second
- * cache while a row block passes by. */
-enum { WHOLE_COLUMNS = 1024, ROW_BLOCK = 240 };
-
-/* All rows of `panels` panels from output first on. */
-HR_INLINE void float_rows(const hr_product *p, hr_panel_type type, size_t panels, size_t first) {
-  _Alignas(64) float sums[ROW_BLOCK * PANELS * 16];
-  size_t columns = p->k <= WHOLE_COLUMNS || p->rows <= ROWS ? p->k : HR_CHAIN;
-  for (size_t row = 0, count; row < p->rows; row += count) {
-    count = tile_rows(p->rows - row, ROW_BLOCK);
-    for (size_t begin = 0, end; begin < p->k; begin = end) {
-      end = p->k - begin < columns ? p->k : begin + columns;
-      float_columns(p, type, panels, first, row, row + count, begin, end, sums);
-    }
   }
 }
 
@@ -137,7 +106,7 @@ HR_INLINE size_t product_few(const hr_product *p, hr_panel_type type) {
   for (; i + FEW_PANELS <= panels; i += FEW_PANELS) {
     switch (p->rows) {
 #define FEW_CASE(n) \
-  case n: float_alone(p, type, FEW_PANELS, n <= FEW_ROWS ? n : FEW_ROWS, i * 16); break;
+  case n: float_tile(p, type, FEW_PANELS, n <= FEW_ROWS ? n : FEW_ROWS, i * 16, 0); break;
       FEW_CASE(2)
       FEW_CASE(3)
       FEW_CASE(4)
@@ -161,12 +130,12 @@ HR_INLINE void product_many(const hr_product *p, hr_panel_type type) {
  * chains for the fma units. */
 HR_INLINE void product_one(const hr_product *p, hr_panel_type type) {
   size_t panels = product_panels(p), i = 0;
-  for (; i + 4 <= panels; i += 4) float_alone(p, type, 4, 1, i * 16);
+  for (; i + 4 <= panels; i += 4) float_tile(p, type, 4, 1, i * 16, 0);
   if (i + 2 <= panels) {
-    float_alone(p, type, 2, 1, i * 16);
+    float_tile(p, type, 2, 1, i * 16, 0);
     i += 2;
   }
-  if (i < panels) float_alone(p, type, 1, 1, i * 16);
+  if (i < panels) float_tile(p, type, 1, 1, i * 16, 0);
 }
 
 void KERNEL(product_f32)(const hr_product *p) { product_many(p, HR_PANEL_F32); }
