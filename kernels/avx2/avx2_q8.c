@@ -11,6 +11,8 @@
 
 #include "kernels/avx2/lanes.h"
 
+_Static_assert(PANELS == 1, "what is prepared is of one panel");
+
 typedef struct weights {
   ints value, magnitude;
 } weights;
