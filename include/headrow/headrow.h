@@ -386,7 +386,8 @@ HR_API const float *hr_session_scores(const hr_session *session, size_t text);
 HR_API hr_status hr_session_embedding(const hr_session *session, size_t text, hr_pooling pooling,
                                       bool normalize, float *out, hr_error *err);
 
-/* Tokens evaluated so far, and how many fit. */
+/* Tokens evaluated so far, of sequence 0 or of another (0 for one that is not there), and
+ * how many fit in each. */
 HR_API size_t hr_session_position(const hr_session *session);
 HR_API size_t hr_session_position_of(const hr_session *session, size_t sequence);
 HR_API size_t hr_session_context(const hr_session *session);
@@ -398,7 +399,8 @@ HR_API hr_cache hr_session_cache(const hr_session *session);
 /* One sentence about what did not go as asked (pinning refused, ...); NULL when all did. */
 HR_API const char *hr_session_warning(const hr_session *session);
 
-/* Goes back to an earlier position: the first `position` tokens stay. */
+/* Goes back to an earlier position of sequence 0 or of another: its first `position` tokens
+ * stay. An error when it has fewer, or when the sequence is not there. */
 HR_API hr_status hr_session_rewind(hr_session *session, size_t position, hr_error *err);
 HR_API hr_status hr_session_rewind_sequence(hr_session *session, size_t sequence, size_t position,
                                             hr_error *err);
