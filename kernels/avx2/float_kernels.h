@@ -23,11 +23,12 @@ HR_INLINE void float_fetch(hr_panel_type type, size_t panels, const char *panel,
     _mm_prefetch(panel + at + p * panel_bytes, _MM_HINT_T0);
 }
 
-/* The chains of one chunk, for a tile whose size the compiler knows, added to sum. fetch:
- * no other tile has read the weights before. */
-HR_INLINE void float_chunk(hr_panel_type type, size_t panels, size_t rows, const char *panel,
+/* One chain, for a tile whose size the compiler knows, added to sum. first: no other tile
+ * has read the weights before. Otherwise a line is fetched that lies `ahead` bytes behind
+ * each weight of the first panel; with 0 it is the weight's own. */
+HR_INLINE void float_chain(hr_panel_type type, size_t panels, size_t rows, const char *panel,
                            size_t panel_bytes, const float *const *x, size_t begin, size_t end,
-                           float *sum, bool fetch) {
+                           float *sum, bool first, ptrdiff_t ahead) {
   lanes c[12][4];
   HR_UNROLL for (size_t r = 0; r < rows; r++)
     HR_UNROLL for (size_t p = 0; p < panels; p++) c[r][p] = lanes_set(0.0f);
@@ -40,7 +41,10 @@ HR_INLINE void float_chunk(hr_panel_type type, size_t panels, size_t rows, const
         c[0][p] = lanes_fma(widen16(type, panel + p * panel_bytes, k), v, c[0][p]);
       continue;
     }
-    if (fetch) float_fetch(type, panels, panel, panel_bytes, k);
+    if (first)
+      float_fetch(type, panels, panel, panel_bytes, k);
+    else
+      _mm_prefetch(panel + hr_panel_bytes(type, k) + ahead, _MM_HINT_T1);
     HR_UNROLL for (size_t p = 0; p < panels; p++) w[p] = widen16(type, panel + p * panel_bytes, k);
     HR_UNROLL for (size_t r = 0; r < rows; r++) {
       lanes v = lanes_spread(x[r] + k);
@@ -54,31 +58,57 @@ HR_INLINE void float_chunk(hr_panel_type type, size_t panels, size_t rows, const
     }
 }
 
+/* Columns begin .. end - 1 of some panels, from a chain's first on, and how far behind them
+ * what comes next of a panel lies; 0: nothing does. */
+typedef struct float_columns {
+  size_t begin, end;
+  ptrdiff_t next;
+} float_columns;
+
+/* A tile's sums over some columns. They wait in sum, [rows][panels][16], and are outputs
+ * after the last column. */
 HR_INLINE void float_tile(const hr_product *p, hr_panel_type type, size_t panels, size_t rows,
-                          size_t first, size_t row) {
+                          size_t first, size_t row, const float_columns *c, ptrdiff_t ahead,
+                          float *sum) {
   const char *panel = product_panel(p, type, first);
   size_t panel_bytes = hr_panel_bytes(type, p->k);
   const float *x[12];
-  _Alignas(64) float sum[12 * 4 * 16];
   for (size_t r = 0; r < rows; r++) x[r] = (const float *)(const void *)product_row(p, row + r);
   /* -0 leaves what is added to it as it is. */
-  for (size_t i = 0; i < rows * panels; i++) lanes_store(sum + i * 16, lanes_set(-0.0f));
-  for (size_t begin = 0; begin < p->k; begin += HR_CHAIN) {
-    size_t end = p->k - begin < HR_CHAIN ? p->k : begin + HR_CHAIN;
-    float_chunk(type, panels, rows, panel, panel_bytes, x, begin, end, sum, p->rows <= ROWS);
+  for (size_t i = 0; c->begin == 0 && i < rows * panels; i++)
+    lanes_store(sum + i * 16, lanes_set(-0.0f));
+  if (c->end == p->k) product_reach(p, panels, rows, first, row);
+  for (size_t begin = c->begin; begin < c->end; begin += HR_CHAIN) {
+    size_t end = c->end - begin < HR_CHAIN ? c->end : begin + HR_CHAIN;
+    float_chain(type, panels, rows, panel, panel_bytes, x, begin, end, sum, p->rows <= ROWS, ahead);
   }
+  if (c->end < p->k) return;
   for (size_t r = 0; r < rows; r++)
     for (size_t i = 0; i < panels; i++)
       product_finish(p, first + i * 16, row + r, lanes_load(sum + (r * panels + i) * 16));
 }
 
-/* All rows of `panels` panels from output first on. */
-HR_INLINE void float_rows(const hr_product *p, hr_panel_type type, size_t panels, size_t first) {
-  for (size_t row = 0, rows; row < p->rows; row += rows) {
-    rows = tile_rows(p->rows - row, ROWS);
+/* The only tile of its panels. */
+HR_INLINE void float_alone(const hr_product *p, hr_panel_type type, size_t panels, size_t rows,
+                           size_t first) {
+  _Alignas(64) float sum[12 * 4 * 16];
+  float_columns all = {.end = p->k};
+  float_tile(p, type, panels, rows, first, 0, &all, 0, sum);
+}
+
+/* Rows row .. row_end - 1 against some columns of `panels` panels. The last tiles fetch what
+ * comes next, each for one panel. */
+HR_INLINE void float_rows(const hr_product *p, hr_panel_type type, size_t panels, size_t first,
+                          size_t row, size_t row_end, const float_columns *c, float *sums) {
+  bool whole = c->begin == 0 && c->end == p->k; /* no sums to keep */
+  size_t panel_bytes = hr_panel_bytes(type, p->k);
+  for (size_t rows; row < row_end; row += rows) {
+    rows = tile_rows(row_end - row, ROWS);
+    size_t tiles = (row_end - row - rows + ROWS - 1) / ROWS; /* that come after this one */
+    ptrdiff_t ahead = c->next && tiles < panels ? c->next + (ptrdiff_t)(tiles * panel_bytes) : 0;
     switch (rows) {
 #define ROWS_CASE(n) \
-  case n: float_tile(p, type, panels, n <= ROWS ? n : ROWS, first, row); break;
+  case n: float_tile(p, type, panels, n <= ROWS ? n : ROWS, first, row, c, ahead, sums); break;
       ROWS_CASE(1)
       ROWS_CASE(2)
       ROWS_CASE(3)
@@ -96,6 +126,42 @@ HR_INLINE void float_rows(const hr_product *p, hr_panel_type type, size_t panels
 #undef ROWS_CASE
       default: __builtin_unreachable();
     }
+    if (!whole) sums += rows * panels * 16;
+  }
+}
+
+/* Panels too large for the second cache beside activations are taken some columns at a time,
+ * COLUMNS_BYTES in all, which stay there while a row block passes by. */
+enum { COLUMNS_BYTES = 256 << 10, ROW_BLOCK = 120 };
+
+/* How many columns that is; all of them where little would be left over. */
+HR_INLINE size_t float_most_columns(const hr_product *p, hr_panel_type type) {
+  size_t most = COLUMNS_BYTES / PANELS / hr_panel_bytes(type, HR_CHAIN) * HR_CHAIN;
+  return p->k < most + most / 2 ? p->k : most;
+}
+
+/* What comes after columns begin .. end - 1: the columns behind them, for the last ones the
+ * panel's first with the next row block, after that the next panels. */
+HR_INLINE ptrdiff_t float_next(const hr_product *p, hr_panel_type type, size_t panels, size_t first,
+                               const float_columns *c, bool rows_left) {
+  ptrdiff_t back = (ptrdiff_t)hr_panel_bytes(type, c->begin);
+  if (c->end < p->k) return (ptrdiff_t)hr_panel_bytes(type, c->end) - back;
+  if (rows_left) return -back;
+  if (first / HR_PANEL_ROWS + 2 * panels > product_panels(p)) return 0;
+  return (ptrdiff_t)(panels * hr_panel_bytes(type, p->k)) - back;
+}
+
+/* `panels` panels from output first on, for all rows. */
+HR_INLINE void float_panels(const hr_product *p, hr_panel_type type, size_t panels, size_t first) {
+  _Alignas(64) float sums[ROW_BLOCK * PANELS * 16];
+  size_t most = float_most_columns(p, type), row_block = most == p->k ? p->rows : ROW_BLOCK;
+  for (size_t row = 0, end; row < p->rows; row = end) {
+    end = row + tile_rows(p->rows - row, row_block);
+    for (float_columns c = {0}; c.begin < p->k; c.begin = c.end) {
+      c.end = p->k - c.begin < most ? p->k : c.begin + most;
+      c.next = float_next(p, type, panels, first, &c, end < p->rows);
+      float_rows(p, type, panels, first, row, end, &c, sums);
+    }
   }
 }
 
@@ -106,7 +172,7 @@ HR_INLINE size_t product_few(const hr_product *p, hr_panel_type type) {
   for (; i + FEW_PANELS <= panels; i += FEW_PANELS) {
     switch (p->rows) {
 #define FEW_CASE(n) \
-  case n: float_tile(p, type, FEW_PANELS, n <= FEW_ROWS ? n : FEW_ROWS, i * 16, 0); break;
+  case n: float_alone(p, type, FEW_PANELS, n <= FEW_ROWS ? n : FEW_ROWS, i * 16); break;
       FEW_CASE(2)
       FEW_CASE(3)
       FEW_CASE(4)
@@ -122,20 +188,20 @@ HR_INLINE size_t product_few(const hr_product *p, hr_panel_type type) {
 HR_INLINE void product_many(const hr_product *p, hr_panel_type type) {
   size_t panels = product_panels(p);
   size_t i = p->rows <= FEW_ROWS ? product_few(p, type) : 0;
-  for (; i + PANELS <= panels; i += PANELS) float_rows(p, type, PANELS, i * 16);
-  for (; i < panels; i++) float_rows(p, type, 1, i * 16);
+  for (; i + PANELS <= panels; i += PANELS) float_panels(p, type, PANELS, i * 16);
+  for (; i < panels; i++) float_panels(p, type, 1, i * 16);
 }
 
 /* One row: panels side by side are as many streams for the memory and as many
  * chains for the fma units. */
 HR_INLINE void product_one(const hr_product *p, hr_panel_type type) {
   size_t panels = product_panels(p), i = 0;
-  for (; i + 4 <= panels; i += 4) float_tile(p, type, 4, 1, i * 16, 0);
+  for (; i + 4 <= panels; i += 4) float_alone(p, type, 4, 1, i * 16);
   if (i + 2 <= panels) {
-    float_tile(p, type, 2, 1, i * 16, 0);
+    float_alone(p, type, 2, 1, i * 16);
     i += 2;
   }
-  if (i < panels) float_tile(p, type, 1, 1, i * 16, 0);
+  if (i < panels) float_alone(p, type, 1, 1, i * 16);
 }
 
 void KERNEL(product_f32)(const hr_product *p) { product_many(p, HR_PANEL_F32); }

@@ -14,6 +14,15 @@ HR_INLINE void product_finish(const hr_product *p, size_t first, size_t row, lan
   lanes_store_up_to(y, t, n);
 }
 
+/* The places of a tile's outputs, fetched for writing while its sums are made: a store that
+ * misses holds up those behind it. */
+HR_INLINE void product_reach(const hr_product *p, size_t panels, size_t rows, size_t first,
+                             size_t row) {
+  for (size_t r = row; r < row + rows; r++)
+    for (size_t i = 0; i < panels; i++)
+      __builtin_prefetch(p->y + r * p->y_stride + first + i * HR_PANEL_ROWS, 1, 3);
+}
+
 HR_INLINE const char *product_panel(const hr_product *p, hr_panel_type type, size_t first) {
   return (const char *)p->panels + first / HR_PANEL_ROWS * hr_panel_bytes(type, p->k);
 }

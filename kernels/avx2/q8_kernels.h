@@ -118,7 +118,7 @@ HR_INLINE void q8_fetch(const char *panel, size_t b) {
 HR_INLINE const char *q8_fetch_next(const q8_chunk *c, size_t panels, const char *ahead) {
   HR_UNROLL for (size_t line = 0; line < AHEAD_LINES; line++)
     HR_UNROLL for (size_t i = 0; i < panels; i++)
-      _mm_prefetch(ahead + i * c->panel_bytes + line * 64, _MM_HINT_T0);
+      _mm_prefetch(ahead + i * c->panel_bytes + line * 64, _MM_HINT_T1);
   return ahead + AHEAD_LINES * 64;
 }
 

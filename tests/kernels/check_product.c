@@ -20,7 +20,8 @@ typedef struct shape {
 
 /* Columns, rows or both go beyond what a back-end does at once. */
 static const shape large[] = {{2048, 17, 11}, {2049, 33, 12}, {2080, 16, 66},
-                              {4128, 33, 130}, {4200, 5, 23},  {33, 17, 4200}};
+                              {4128, 33, 130}, {4200, 5, 23},  {33, 17, 4200},
+                              {6200, 40, 125}, {12320, 17, 13}};
 enum { LARGE = sizeof large / sizeof *large };
 
 /* All n x rows with a short k, all k x rows with one or two panels, a mix, then the
