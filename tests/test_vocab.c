@@ -228,6 +228,37 @@ Test(json, bytes) {
   hr_tokenizer_free(t);
 }
 
+/* What Oniguruma finds with each pattern, and byte pairs within that. */
+static void expect_sets(const char *pattern, const char *text, const int32_t *ids, size_t count) {
+  char json[1024];
+  snprintf(json, sizeof json,
+           "{'pre_tokenizer':{'type':'Sequence','pretokenizers':[{'type':'Split','pattern':"
+           "{'Regex':'%s'},'behavior':'Isolated','invert':false},"
+           " {'type':'ByteLevel','add_prefix_space':false,'use_regex':false}]},"
+           "'model':{'type':'BPE','vocab':{'a':0,'b':1,',':2,'(':3,'-':4,']':5,'\\u0120':6,"
+           " 'ab':7,'a,':8,'b-':9,'a(':10,'-a':11,'\\u0120a':12,'(-':13},"
+           " 'merges':['a b','a ,','b -','a (','- a','\\u0120 a','( -']}}",
+           pattern);
+  hr_tokenizer *t = from_json(json);
+  expect_ids(t, pattern, text, strlen(text), PLAIN, ids, count);
+  hr_tokenizer_free(t);
+}
+#define SETS(pattern, text, ...)                                 \
+  expect_sets((pattern), (text), (const int32_t[]){__VA_ARGS__}, \
+              COUNT(((int32_t[]){__VA_ARGS__})))
+
+Test(json, sets_inside_sets) {
+  /* BLOOM's own */
+  SETS(" ?[^(\\\\s|[.,!?\\u2026\\u3002\\uff0c\\u3001|_\\u0964\\u06d4\\u060c])]+", " a,a(ab- a",
+       12, 2, 0, 3, 7, 4, 12);
+  SETS("[^([.,])]+", "a,a(ab-a", 0, 2, 0, 3, 7, 11);
+  SETS("[a[-b]]+", "ab-a(-a,", 7, 11, 3, 11, 2);
+  SETS("[[a]-b]+", "ab-a(-a,", 7, 11, 3, 11, 2);
+  SETS("[a[]b]]+", "ab]a,a", 7, 5, 0, 2, 0);
+  SETS("[a[b[,]]]+", "ab,a(a,-a", 7, 2, 0, 3, 8, 4, 0);
+  SETS("[[:alpha:][(]]+", "a,ab(-a", 0, 2, 7, 3, 4, 0);
+}
+
 /* Characters, as in Llama's. */
 static const char characters_json[] =
     "{'added_tokens':[{'id':1,'content':'<s>','special':true}],"
@@ -403,6 +434,12 @@ Test(json, refusals) {
       {"{'pre_tokenizer':{'type':'Split','pattern':{'Regex':'[a&&b]'},'behavior':'Isolated'}," MODEL
        "}",
        "'&&'"},
+      {"{'pre_tokenizer':{'type':'Split','pattern':{'Regex':'[a[^b]]'},'behavior':'Isolated'},"
+       MODEL "}",
+       "'[^ ] inside [ ]'"},
+      {"{'pre_tokenizer':{'type':'Split','pattern':{'Regex':'[a-[b]]'},'behavior':'Isolated'},"
+       MODEL "}",
+       "'-[ inside [ ]'"},
       {"{'pre_tokenizer':{'type':'Split','pattern':{'Regex':'a'},'behavior':'Eaten'}," MODEL "}",
        "behavior 'Eaten'"},
       {"{'pre_tokenizer':{'type':'Metaspace','replacement':'_'}," MODEL "}", "U+2581"},

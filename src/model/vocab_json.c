@@ -176,9 +176,22 @@ static const translation *find_translation(const char *at, size_t left) {
   return NULL;
 }
 
-/* A set inside a set, an intersection of sets, or an option with another meaning. */
+/* A pattern on its way to PCRE2. Sets of characters may hold other sets there, as
+ * [a[bc]]: a union, so that the inner brackets are left out. */
+typedef struct translator {
+  hr_piece pattern;
+  size_t at;      /* in the pattern */
+  char *out;
+  size_t length;  /* of out */
+  unsigned depth; /* of the set that is open; 0: none */
+  bool at_edge;   /* a bracket of the set has just been read */
+} translator;
+
+/* What can't be said: the complement of a set inside a set, a range up to a set, an
+ * intersection of sets, or an option with another meaning. */
 static const char *find_foreign(const char *at, size_t left, bool in_class) {
-  if (in_class && *at == '[' && !(left > 1 && at[1] == ':')) return "[ inside [ ]";
+  if (in_class && left > 1 && memcmp(at, "[^", 2) == 0) return "[^ ] inside [ ]";
+  if (in_class && left > 1 && memcmp(at, "-[", 2) == 0) return "-[ inside [ ]";
   if (in_class && left > 1 && memcmp(at, "&&", 2) == 0) return "&&";
   if (!in_class && left > 3 && memcmp(at, "(?", 2) == 0)
     for (size_t i = 2; i < left && at[i] >= 'a' && at[i] <= 'z'; i++)
@@ -186,31 +199,66 @@ static const char *find_foreign(const char *at, size_t left, bool in_class) {
   return NULL;
 }
 
-static hr_status translate_into(const reader *r, hr_piece pattern, char *out, size_t *length) {
-  bool in_class = false;
-  *length = 0;
-  for (size_t i = 0; i < pattern.length;) {
-    const char *at = pattern.text + i;
-    size_t left = pattern.length - i, bytes = *at == '\\' && left > 1 ? 2 : 1;
-    const translation *t = find_translation(at, left);
-    const char *foreign = find_foreign(at, left, in_class);
-    const char *to = t ? (in_class ? t->in_class : t->to) : NULL;
-    if (t && !to) foreign = t->from;
-    if (foreign) return refuse_pattern(r, pattern, foreign);
-    if (*at == '[' && !in_class) {
-      in_class = true;
-      /* A ] right behind the start belongs to the set. */
-      while (bytes < left && (at[bytes] == '^' || (at[bytes] == ']' && at[bytes - 1] != ']')))
-        bytes++;
-    } else if (*at == '[' && left > 1 && at[1] == ':') {
-      const char *end = memmem(at, left, ":]", 2);
-      if (end) bytes = (size_t)(end - at) + 2;
-    } else if (*at == ']') {
-      in_class = false;
+static void emit(translator *t, const char *text, size_t length) {
+  memcpy(t->out + t->length, text, length);
+  t->length += length;
+}
+
+/* [, with ^ and a ] that belongs to the set because it stands first. */
+static size_t open_set(translator *t, const char *at, size_t left) {
+  size_t bytes = 1;
+  if (t->depth++ == 0) {
+    if (left > 1 && at[1] == '^') bytes = 2;
+    emit(t, at, bytes);
+  }
+  t->at_edge = true;
+  if (bytes == left || at[bytes] != ']') return bytes;
+  t->at_edge = false;
+  emit(t, "\\]", 2);
+  return bytes + 1;
+}
+
+/* Characters of a set, and its brackets. A - beside a bracket is no range, and without
+ * the bracket it would be one. */
+static size_t translate_in_set(translator *t, const char *at, size_t left) {
+  size_t bytes = *at == '\\' && left > 1 ? 2 : 1;
+  const char *end = left > 1 && memcmp(at, "[:", 2) == 0 ? memmem(at, left, ":]", 2) : NULL;
+  if (*at == '[' && !end) return open_set(t, at, left);
+  if (*at == ']') {
+    if (--t->depth == 0) emit(t, at, 1);
+    t->at_edge = true;
+    return 1;
+  }
+  if (end) bytes = (size_t)(end - at) + 2;
+  if (*at == '-' && (t->at_edge || (left > 1 && at[1] == ']'))) emit(t, "\\", 1);
+  emit(t, at, bytes);
+  t->at_edge = false;
+  return bytes;
+}
+
+static size_t translate_outside(translator *t, const char *at, size_t left) {
+  if (*at == '[') return open_set(t, at, left);
+  size_t bytes = *at == '\\' && left > 1 ? 2 : 1;
+  emit(t, at, bytes);
+  return bytes;
+}
+
+static hr_status translate_into(const reader *r, translator *t) {
+  while (t->at < t->pattern.length) {
+    const char *at = t->pattern.text + t->at;
+    size_t left = t->pattern.length - t->at;
+    const translation *known = find_translation(at, left);
+    const char *foreign = find_foreign(at, left, t->depth);
+    const char *to = known ? (t->depth ? known->in_class : known->to) : NULL;
+    if (known && !to) foreign = known->from;
+    if (foreign) return refuse_pattern(r, t->pattern, foreign);
+    if (to) {
+      emit(t, to, strlen(to));
+      t->at_edge = false;
+      t->at += strlen(known->from);
+    } else {
+      t->at += t->depth ? translate_in_set(t, at, left) : translate_outside(t, at, left);
     }
-    memcpy(out + *length, to ? to : at, to ? strlen(to) : bytes);
-    *length += to ? strlen(to) : bytes;
-    i += bytes;
   }
   return HR_OK;
 }
@@ -221,17 +269,16 @@ static hr_status translate(reader *r, hr_piece *pattern) {
     *pattern = (hr_piece){whole_patterns[i].to, strlen(whole_patterns[i].to)};
     return HR_OK;
   }
-  size_t length = 0;
-  char *out =
-      pattern->length < (1u << 24) ? hr_calloc(pattern->length + 1, LONGEST_TRANSLATION) : NULL;
-  if (!out) return hr_fail_memory(r->err, r->where, pattern->length * LONGEST_TRANSLATION);
-  hr_status status = translate_into(r, *pattern, out, &length);
+  translator t = {.pattern = *pattern};
+  if (pattern->length < (1u << 24)) t.out = hr_calloc(pattern->length + 1, LONGEST_TRANSLATION);
+  if (!t.out) return hr_fail_memory(r->err, r->where, pattern->length * LONGEST_TRANSLATION);
+  hr_status status = translate_into(r, &t);
   const char *kept =
-      status == HR_OK ? hr_vocab_keep(r->storage, out, length, r->where, r->err) : NULL;
-  hr_free(out);
+      status == HR_OK ? hr_vocab_keep(r->storage, t.out, t.length, r->where, r->err) : NULL;
+  hr_free(t.out);
   if (status != HR_OK) return status;
   if (!kept) return HR_ERROR_MEMORY;
-  *pattern = (hr_piece){kept, length};
+  *pattern = (hr_piece){kept, t.length};
   return HR_OK;
 }
 
