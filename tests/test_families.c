@@ -451,7 +451,8 @@ Test(families, what_a_config_may_not_ask_for) {
       {"qwen2_yarn", "layer_types", "[\"full_attention\", \"full_attention\"]",
        "'full_attention' for layer 1, expected 'sliding_attention'"},
       {"qwen2_yarn", "layer_types", "[\"full_attention\"]", "'layer_types' has 1 elements"},
-      {"starcoder2", "tie_word_embeddings", "false", "lm_head.weight"},
+      {"starcoder2", "tie_word_embeddings", "false",
+       "'lm_head.weight' is missing, expected it as key 'tie_word_embeddings' is false"},
       {"llama3", "num_key_value_heads", "3", "4 query heads and 3 key/value heads"},
       {"llama3", "num_attention_heads", "8", "expected 48 x 16"},
       {"llama3", "vocab_size", "12", "rows for 13 tokens, expected 12"},
@@ -466,6 +467,39 @@ Test(families, what_a_config_may_not_ask_for) {
       {"llama3", "model_type", "\"llama4\"", "architecture 'llama4' is not known"},
       {"llama3", "attention_bias", "true", "layers.0.self_attn.q_proj.bias' is missing"},
       {"llama3", "mlp_bias", "true", "layers.0.mlp.gate_proj.bias' is missing"},
+      /* what a key says of tensors, and what is there */
+      {"bert", "type_vocab_size", "3", "'type_vocab_size' is 3, but tensor 'embeddings.token_type_"
+       "embeddings.weight' has 2 rows"},
+      {"roberta", "type_vocab_size", "2", "'type_vocab_size' is 2, but tensor"},
+      {"nomic", "type_vocab_size", "0", "token_type_embeddings.weight' is there"},
+      {"distilbert", "model_type", "\"bert\"", "missing"},
+      {"stablelm", "use_qkv_bias", "false",
+       "'use_qkv_bias' is false, but tensor 'model.layers.0.self_attn.q_proj.bias' is there"},
+      {"stablelm", "use_parallel_residual", "true",
+       "'use_parallel_residual' is true, but tensor "
+       "'model.layers.0.post_attention_layernorm.weight' is there"},
+      {"stablelm", "qk_layernorm", "true", "layers.0.self_attn.q_norm.weight' is missing"},
+      {"nomic", "qkv_proj_bias", "true", "layers.0.attn.Wqkv.bias' is missing"},
+      {"nomic", "mlp_fc1_bias", "true", "layers.0.mlp.fc12.bias' is missing"},
+      {"nomic", "mlp_fc2_bias", "true", "layers.0.mlp.fc2.bias' is missing"},
+      {"mpt", "no_bias", "false",
+       "'no_bias' is false, but tensor 'transformer.norm_f.bias' is missing"},
+      {"opt", "enable_bias", "false", "layers.0.self_attn.q_proj.bias' is there"},
+      {"starcoder2", "use_bias", "false", "layers.0.self_attn.q_proj.bias' is there"},
+      {"gptneox", "attention_bias", "false", "query_key_value.bias' is there"},
+      {"falcon", "bias", "true", "'bias' is true, but tensor"},
+      {"jina", "use_qk_norm", "true", "'use_qk_norm' is true, a feature that is not known"},
+      {"mpt", "norm_type", "\"rmsnorm\"", "'norm_type' asks for an RMS norm"},
+      {"starcoder2", "norm_type", "\"rms_norm\"", "'norm_type' asks for an RMS norm"},
+      {"starcoder2", "norm_type", "\"batch_norm\"", "'batch_norm', expected one of"},
+      {"nomic", "rotary_emb_scale_base", "512", "'rotary_emb_scale_base' is 512"},
+      /* heads for other tasks than those of whole texts */
+      {"bert", "architectures", "[\"BertForTokenClassification\"]",
+       "'architectures' is 'BertForTokenClassification', expected"},
+      {"roberta", "architectures", "[\"RobertaForMultipleChoice\"]", "'RobertaForMultipleChoice'"},
+      {"distilbert", "architectures", "[\"DistilBertForQuestionAnswering\"]",
+       "'DistilBertForQuestionAnswering'"},
+      {"bert", "architectures", "\"BertModel\"", "'architectures' has type string"},
       {"bert", "num_labels", "4", "gives 3 scores, expected 4: key 'num_labels'"},
       {"bert", "id2label", "{\"0\": \"a\", \"1\": \"b\"}",
        "gives 3 scores, expected 2: the labels of key 'id2label'"},
@@ -494,38 +528,69 @@ Test(families, what_a_config_may_not_ask_for) {
     expect_refused(cases[i].name, cases[i].key, cases[i].value, cases[i].part);
 }
 
-/* The file under another name for one of its tensors, one that no model reads. */
-static void write_without(const char *from, const char *tensor, const char *to) {
-  FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
+/* The header of a file as JSON; in stands at its data then. */
+static json_t *read_header(FILE *in) {
   uint64_t length;
-  cr_assert(in && out && fread(&length, sizeof length, 1, in) == 1);
-  char *header = calloc(length + 1, 1), buffer[4096];
+  cr_assert(in && fread(&length, sizeof length, 1, in) == 1);
+  char *header = calloc(length + 1, 1);
   cr_assert(header && fread(header, length, 1, in) == 1);
   json_t *tensors = json_loads(header, 0, NULL);
   cr_assert(tensors);
-  json_object_set(tensors, "spare.attn.masked_bias", json_object_get(tensors, tensor));
-  cr_assert(json_object_del(tensors, tensor) == 0, "%s", tensor);
-  char *changed = json_dumps(tensors, JSON_COMPACT);
-  length = strlen(changed);
-  cr_assert(fwrite(&length, sizeof length, 1, out) == 1 && fwrite(changed, length, 1, out) == 1);
-  for (size_t n; (n = fread(buffer, 1, sizeof buffer, in)) > 0;) fwrite(buffer, 1, n, out);
-  cr_assert(fclose(in) == 0 && fclose(out) == 0);
-  json_decref(tensors);
   free(header);
-  free(changed);
+  return tensors;
+}
+
+/* The header, the data that in stands at, and so many zeros; closes in. */
+static void write_file(const char *to, const json_t *tensors, FILE *in, size_t zeros) {
+  FILE *out = fopen(to, "wb");
+  char *header = json_dumps(tensors, JSON_COMPACT), buffer[4096];
+  uint64_t length = strlen(header);
+  cr_assert(out && fwrite(&length, sizeof length, 1, out) == 1 &&
+            fwrite(header, length, 1, out) == 1);
+  for (size_t n; (n = fread(buffer, 1, sizeof buffer, in)) > 0;) fwrite(buffer, 1, n, out);
+  while (zeros--) fputc(0, out);
+  cr_assert(fclose(in) == 0 && fclose(out) == 0);
+  free(header);
+}
+
+/* The file under another name for one of its tensors. */
+static void write_renamed(const char *from, const char *tensor, const char *name, const char *to) {
+  FILE *in = fopen(from, "rb");
+  json_t *tensors = read_header(in);
+  json_object_set(tensors, name, json_object_get(tensors, tensor));
+  cr_assert(json_object_del(tensors, tensor) == 0, "%s", tensor);
+  write_file(to, tensors, in, 0);
+  json_decref(tensors);
+}
+
+/* The file without a tensor: under a name that no model reads. */
+static void write_without(const char *from, const char *tensor, const char *to) {
+  write_renamed(from, tensor, "spare.attn.masked_bias", to);
+}
+
+/* The file with a tensor more, of 16 x 16 zeros. */
+static void write_with(const char *from, const char *name, const char *type, size_t bits,
+                       const char *to) {
+  FILE *in = fopen(from, "rb");
+  json_t *tensors = read_header(in), *value;
+  const char *other;
+  json_int_t end = 0, bytes = (json_int_t)(bits / 8 * 256);
+  json_object_foreach(tensors, other, value) {
+    json_int_t one = json_integer_value(json_array_get(json_object_get(value, "data_offsets"), 1));
+    if (one > end) end = one;
+  }
+  json_object_set_new(tensors, name,
+                      json_pack("{s:s, s:[i, i], s:[I, I]}", "dtype", type, "shape", 16, 16,
+                                "data_offsets", end, end + bytes));
+  write_file(to, tensors, in, (size_t)bytes);
+  json_decref(tensors);
 }
 
 /* Names of the tensors of a file. */
 static json_t *tensors_of(const char *file) {
   FILE *in = fopen(file, "rb");
-  uint64_t length;
-  cr_assert(in && fread(&length, sizeof length, 1, in) == 1);
-  char *header = calloc(length + 1, 1);
-  cr_assert(header && fread(header, length, 1, in) == 1);
+  json_t *tensors = read_header(in);
   fclose(in);
-  json_t *tensors = json_loads(header, 0, NULL);
-  free(header);
-  cr_assert(tensors);
   json_object_del(tensors, "__metadata__");
   return tensors;
 }
@@ -589,6 +654,131 @@ Test(families, no_tensor_is_missing_unseen) {
                                       "stablelm", "starcoder2", "bert", "roberta", "distilbert",
                                       "nomic",  "jina"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) check_each_tensor_is_missed(names[i]);
+}
+
+/* A family's files with their tensors changed. */
+typedef struct changed {
+  json_t *config;
+  path folder, from, weights; /* the file to write from, and where to */
+} changed;
+
+static changed change(const char *family) {
+  changed c = {.config = json_read(path_of(FAMILIES "%s_config.json", family).text),
+               .from = path_of(FAMILIES "%s.safetensors", family)};
+  c.folder = make_folder(c.from.text, c.config);
+  c.weights = path_of("%s/model.safetensors", c.folder.text);
+  unlink(c.weights.text);
+  return c;
+}
+
+/* NULL: it opens; else what it is refused with. */
+static void expect_opening(changed *c, const char *part) {
+  hr_error err = {0};
+  cr_assert(json_dump_file(c->config, path_of("%s/config.json", c->folder.text).text, 0) == 0);
+  hr_model *model = hr_model_open(c->folder.text, NULL, &err);
+  cr_expect(!model == (part != NULL), "%s: %s", c->from.text, err.message);
+  cr_expect(!part || strstr(err.message, part), "'%s' is not in: %s", part, err.message);
+  hr_model_free(model);
+  remove_folder(&c->folder);
+  json_decref(c->config);
+}
+
+Test(families, what_keys_and_tensors_agree_on_is_run) {
+  static const struct {
+    const char *family, *key, *value, *tensor; /* the tensor goes; NULL: none does */
+  } cases[] = {
+      {"nomic", "type_vocab_size", "0", "embeddings.token_type_embeddings.weight"},
+      {"nomic", "qkv_proj_bias", "false", NULL},
+      {"nomic", "mlp_fc1_bias", "false", NULL},
+      {"jina", "use_qk_norm", "false", NULL},
+      {"stablelm", "qk_layernorm", "false", NULL},
+      {"starcoder2", "use_bias", "true", NULL},
+      {"opt", "enable_bias", "true", NULL},
+      {"mpt", "norm_type", "\"layernorm\"", NULL},
+      {"llama3", "attention_bias", "false", NULL},
+      {"bert", "architectures", "[\"BertForSequenceClassification\"]", NULL},
+      {"gpt2", "architectures", "[\"GPT2LMHeadModel\"]", NULL},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    changed c = change(cases[i].family);
+    set_member(c.config, cases[i].key, json_loads(cases[i].value, JSON_DECODE_ANY, NULL));
+    if (cases[i].tensor)
+      write_without(c.from.text, cases[i].tensor, c.weights.text);
+    else
+      cr_assert(symlink(c.from.text, c.weights.text) == 0);
+    expect_opening(&c, NULL);
+  }
+}
+
+/* Where config.json does not say it, the library decides whether the head is the embedding. */
+Test(families, a_head_is_missed_where_it_is_not_the_embedding) {
+  static const char *const own[] = {"llama3", "qwen2", "phi3", "gptneox", "stablelm"};
+  for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+    const char *head = i == 3 ? "embed_out.weight" : "lm_head.weight";
+    changed c = change(own[i]);
+    json_t *tensors = tensors_of(c.from.text);
+    json_object_del(c.config, "tie_word_embeddings");
+    if (json_object_get(tensors, head))
+      write_without(c.from.text, head, c.weights.text);
+    else
+      cr_assert(symlink(c.from.text, c.weights.text) == 0);
+    json_decref(tensors);
+    expect_opening(&c, path_of("'%s' is missing", head).text);
+  }
+  static const char *const tied[] = {"gemma", "gemma2", "gpt2",      "falcon",
+                                     "opt",   "bloom",  "starcoder2", "mpt"};
+  for (size_t i = 0; i < sizeof tied / sizeof *tied; i++) {
+    changed c = change(tied[i]);
+    json_object_del(c.config, "tie_word_embeddings");
+    cr_assert(symlink(c.from.text, c.weights.text) == 0);
+    expect_opening(&c, NULL);
+  }
+}
+
+/* RoBERTa's classifier has a matrix of its own before its scores: that of the model beside it,
+ * which only the vector of a text would need, is not read, and info says so. */
+Test(families, a_classifier_reads_its_own_pooler) {
+  changed c = change("roberta");
+  write_with(c.from.text, "roberta.pooler.dense.weight", "F32", 32, c.weights.text);
+  setenv("MODEL", c.folder.text, 1);
+  result r = shell("$H info \"$MODEL\"; $H rerank \"$MODEL\" --ids 1,5,2");
+  result s = shell("F=$ROOT/tests/fixtures/families; mkdir $D/m;"
+                   " cp $F/roberta.safetensors $D/m/model.safetensors;"
+                   " cp $F/roberta_config.json $D/m/config.json; $H rerank $D/m --ids 1,5,2");
+  cr_expect(strstr(r.out, "1 tensor, of other tasks: roberta.pooler.dense.weight"), "%s%s", r.out,
+            r.err);
+  cr_expect(*s.out && ends_with(r.out, s.out), "%s %s", r.out, s.out);
+  finish(&r);
+  finish(&s);
+  expect_opening(&c, NULL);
+  c = change("roberta");
+  write_renamed(c.from.text, "classifier.dense.bias", "pooler.dense.bias", c.weights.text);
+  expect_opening(&c, "'classifier.dense.bias' is missing");
+  c = change("roberta");
+  write_renamed(c.from.text, "classifier.dense.weight", "pooler.dense.weight", c.weights.text);
+  expect_opening(&c, "'classifier.dense.weight' is missing");
+}
+
+/* A type that can't be read does not make a tensor one that may be left out. */
+Test(families, tensors_of_any_type_must_be_known) {
+  static const struct {
+    const char *family, *name, *type, *part;
+    size_t bits;
+  } cases[] = {
+      {"llama3", "model.layers.0.extra.weight", "F32", "'model.layers.0.extra.weight' is not", 32},
+      {"llama3", "model.layers.0.extra.weight", "I64", "extra.weight' (I64) is not known", 64},
+      {"llama3", "model.layers.0.self_attn.q_proj.weight_scale", "F8_E4M3", "(F8_E4M3)", 8},
+      {"llama3", "model.layers.0.self_attn.q_proj.bias", "F64", "has type F64", 64},
+      {"bert", "embeddings.position_ids", "I64", NULL, 64},
+      {"bert", "bert.embeddings.position_ids", "I64", NULL, 64},
+      {"bert", "cls.predictions.counts", "I32", NULL, 32},
+      {"gpt2", "h.0.attn.bias", "BOOL", NULL, 8},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    changed c = change(cases[i].family);
+    write_with(c.from.text, cases[i].name, cases[i].type, cases[i].bits, c.weights.text);
+    expect_opening(&c, cases[i].part);
+  }
 }
 
 /* The first row's logits hold what comes after it only where the mask is full. */

@@ -381,6 +381,10 @@ static void print_sizes(const hr_model *model, const hr_source *source, const me
       before = ", ";
     }
   cli_print("\n");
+  if (model->loaded.spare_count)
+    cli_print("not read        %zu %s, of other tasks: %s%s\n", model->loaded.spare_count,
+              model->loaded.spare_count == 1 ? "tensor" : "tensors", model->loaded.spare,
+              model->loaded.spare_count == 1 ? "" : " and others");
   print_memory(model, m);
 }
 
@@ -436,14 +440,15 @@ static json_t *json_model(const hr_model *model, const hr_source *source, const 
     if (panels[i])
       json_object_set_new(matrices, hr_panel_name((hr_panel_type)i),
                           json_integer((json_int_t)panels[i]));
-  return json_pack("{s:o, s:s, s:s, s:o, s:o, s:o, s:I, s:o, s:o, s:o}", "path",
+  return json_pack("{s:o, s:s, s:s, s:o, s:o, s:o, s:I, s:o, s:o, s:I, s:o}", "path",
                    cli_json_text(model->path, strlen(model->path)), "format",
                    hr_source_get_kind(source) == HR_SOURCE_GGUF ? "gguf" : "safetensors", "family",
                    t->description.family, "block", cli_json_acts(t), "labels",
                    cli_json_labels(model), "tokenizer",
                    model->tokenizer ? json_string(tokenizer_names[model->vocab_kind]) : json_null(),
                    "parameters", (json_int_t)model->loaded.parameters, "tensors", tensors,
-                   "matrices", matrices, "memory", json_memory(model, m));
+                   "matrices", matrices, "tensors_not_read",
+                   (json_int_t)model->loaded.spare_count, "memory", json_memory(model, m));
 }
 
 /* The source escapes strings in values; keys come as the file has them. */

@@ -244,13 +244,13 @@ static const hr_tensor_names starcoder2_names = {
 /* BERT, RoBERTa and their like, and jina-bert-v2, whose feed-forward is its own. */
 static const hr_tensor_names bert_names = {
     .prefix = "bert.|roberta.",
-    .ignored = "cls.|lm_head.",
+    .ignored = "cls.|lm_head.|pooler.",
     .name = {
         [HR_TENSOR_TOKENS] = "embeddings.word_embeddings",
         [HR_TENSOR_POSITIONS] = "embeddings.position_embeddings",
         [HR_TENSOR_TYPES] = "embeddings.token_type_embeddings",
         [HR_TENSOR_EMBEDDING_NORM] = "embeddings.LayerNorm",
-        [HR_TENSOR_POOLER] = "pooler.dense|classifier.dense",
+        [HR_TENSOR_POOLER] = "classifier.dense|pooler.dense",
         [HR_TENSOR_CLASSIFIER] = "classifier.out_proj|classifier",
         [HR_TENSOR_QUERY] = "encoder.layer.%u.attention.self.query",
         [HR_TENSOR_KEY] = "encoder.layer.%u.attention.self.key",
@@ -304,6 +304,49 @@ static const hr_tensor_names nomic_names = {
     },
 };
 
+/* --- What keys say about tensors ------------------------------------------- */
+
+static const hr_claim llama_claims[] = {
+    {.hf = "attention_bias", .biases = HR_SLOTS_QKV | HR_BIT(OUTPUT)},
+    {.hf = "mlp_bias", .biases = HR_SLOTS_FFN},
+    {0},
+};
+static const hr_claim phi_claims[] = {
+    {.hf = "qk_layernorm", .weights = HR_BIT(QUERY_NORM) | HR_BIT(KEY_NORM)},
+    {0},
+};
+static const hr_claim falcon_claims[] = {{.hf = "bias", .biases = HR_SLOTS_LAYER}, {0}};
+static const hr_claim opt_claims[] = {{.hf = "enable_bias", .biases = HR_SLOTS_LAYER}, {0}};
+static const hr_claim mpt_claims[] = {
+    {.hf = "no_bias", .kind = HR_CLAIM_NO, .biases = HR_SLOTS_LAYER | HR_SLOTS_NORMS},
+    {0},
+};
+static const hr_claim stablelm_claims[] = {
+    {.hf = "use_qkv_bias", .biases = HR_SLOTS_QKV},
+    {.hf = "qk_layernorm", .weights = HR_BIT(QUERY_NORM) | HR_BIT(KEY_NORM)},
+    {.hf = "use_parallel_residual", .kind = HR_CLAIM_NO, .weights = HR_BIT(FFN_NORM)},
+    {0},
+};
+static const hr_claim starcoder2_claims[] = {{.hf = "use_bias", .biases = HR_SLOTS_LAYER}, {0}};
+
+#define TYPES_CLAIM                                                                     \
+  {                                                                                     \
+    .gguf = "tokenizer.ggml.token_type_count", .hf = "type_vocab_size",                 \
+    .kind = HR_CLAIM_ROWS, .weights = HR_BIT(TYPES)                                    \
+  }
+static const hr_claim bert_claims[] = {
+    TYPES_CLAIM,
+    {.hf = "use_qk_norm", .weights = HR_BIT(QUERY_NORM) | HR_BIT(KEY_NORM)},
+    {0},
+};
+static const hr_claim nomic_claims[] = {
+    TYPES_CLAIM,
+    {.hf = "qkv_proj_bias", .biases = HR_SLOTS_QKV | HR_BIT(OUTPUT)},
+    {.hf = "mlp_fc1_bias", .biases = HR_BIT(GATE) | HR_BIT(UP)},
+    {.hf = "mlp_fc2_bias", .biases = HR_BIT(DOWN)},
+    {0},
+};
+
 /* --- The table ------------------------------------------------------------ */
 
 #define LLAMA_BLOCK                                                                  \
@@ -316,7 +359,7 @@ static const hr_tensor_names nomic_names = {
   .norm = HR_NORM_LAYER, .norm_place = HR_NORM_AFTER, .mask = HR_MASK_FULL,        \
   .headless = true, .activation = HR_ACTIVATION_GELU_ERF
 #define HR_SLOTS_BERT \
-  (HR_SLOTS_LAYER | HR_SLOTS_NORMS | HR_SLOT(POOLER) | HR_SLOT(CLASSIFIER))
+  (HR_SLOTS_LAYER | HR_SLOTS_NORMS | HR_BIT(POOLER) | HR_BIT(CLASSIFIER))
 
 static const hr_architecture table[] = {
     {
@@ -325,6 +368,7 @@ static const hr_architecture table[] = {
         .block = {LLAMA_BLOCK},
         .particulars = HR_GGUF_PAIRS,
         .hf_eps = 1e-6,
+        .claims = llama_claims,
         .gguf_names = &gguf_names,
         .hf_names = &llama_names,
     },
@@ -344,7 +388,8 @@ static const hr_architecture table[] = {
         .block = {LLAMA_BLOCK},
         .particulars = HR_HF_WINDOW_IF_ASKED,
         .hf_eps = 1e-6,
-        .needs = HR_SLOT(QUERY_NORM) | HR_SLOT(KEY_NORM),
+        .needs = HR_BIT(QUERY_NORM) | HR_BIT(KEY_NORM),
+        .claims = llama_claims,
         .gguf_names = &gguf_names,
         .hf_names = &llama_names,
     },
@@ -354,8 +399,9 @@ static const hr_architecture table[] = {
         .block = {.norm = HR_NORM_RMS, .norm_place = HR_NORM_BEFORE,
                   .position = HR_POSITION_ROPE, .rope_pairing = HR_ROPE_HALVES,
                   .mask = HR_MASK_CAUSAL, .activation = HR_ACTIVATION_GELU_TANH, .gated = true},
-        .particulars = HR_HF_GAIN_PLUS_ONE | HR_HF_GELU_IS_TANH | HR_EMBEDDING_SCALED,
+        .particulars = HR_HF_TIED | HR_HF_GAIN_PLUS_ONE | HR_HF_GELU_IS_TANH | HR_EMBEDDING_SCALED,
         .hf_eps = 1e-6,
+        .claims = llama_claims,
         .gguf_names = &gguf_names,
         .hf_names = &llama_names,
     },
@@ -368,8 +414,9 @@ static const hr_architecture table[] = {
                   .activation = HR_ACTIVATION_GELU_TANH, .gated = true,
                   /* what GGUF files without these keys mean */
                   .window = 4096, .score_cap = 50, .logit_cap = 30},
-        .particulars = HR_HF_GAIN_PLUS_ONE | HR_EMBEDDING_SCALED,
+        .particulars = HR_HF_TIED | HR_HF_GAIN_PLUS_ONE | HR_EMBEDDING_SCALED,
         .hf_eps = 1e-6,
+        .claims = llama_claims,
         .deep_layers = 46, /* Gemma 2 27B; the other sizes scale by the head's width */
         .gguf_names = &gguf_names,
         .hf_names = &gemma2_names,
@@ -381,7 +428,8 @@ static const hr_architecture table[] = {
                   .rope_pairing = HR_ROPE_HALVES, .activation = HR_ACTIVATION_GELU_TANH},
         .hf_eps = 1e-5,
         .hf_rope_part = 0.5,
-        .biases = HR_SLOTS_LAYER | HR_SLOTS_NORMS | HR_SLOT(HEAD),
+        .biases = HR_SLOTS_LAYER | HR_SLOTS_NORMS | HR_BIT(HEAD),
+        .claims = phi_claims,
         .gguf_names = &gguf_names,
         .hf_names = &phi_names,
     },
@@ -390,6 +438,7 @@ static const hr_architecture table[] = {
         .hf = {"phi3"},
         .block = {LLAMA_BLOCK},
         .hf_eps = 1e-5,
+        .claims = llama_claims,
         .gguf_names = &gguf_names,
         .hf_names = &phi3_names,
     },
@@ -398,9 +447,10 @@ static const hr_architecture table[] = {
         .hf = {"gpt2"},
         .block = {GPT_BLOCK, .position = HR_POSITION_LEARNED,
                   .activation = HR_ACTIVATION_GELU_TANH},
+        .particulars = HR_HF_TIED,
         .hf_eps = 1e-5,
         /* Of q, k and v too in OpenAI's; small ones without them are about. */
-        .biases = HR_SLOT(OUTPUT) | HR_SLOTS_FFN | HR_SLOTS_NORMS,
+        .biases = HR_BIT(OUTPUT) | HR_SLOTS_FFN | HR_SLOTS_NORMS,
         .gguf_names = &gguf_names,
         .hf_names = &gpt2_names,
     },
@@ -412,8 +462,9 @@ static const hr_architecture table[] = {
         .particulars = HR_PARALLEL_BY_KEY | HR_HF_GROUPED_QKV,
         .hf_eps = 1e-5,
         .hf_rope_part = 0.25,
-        .needs = HR_SLOT(FFN_NORM),
+        .needs = HR_BIT(FFN_NORM),
         .biases = HR_SLOTS_LAYER | HR_SLOTS_NORMS,
+        .claims = llama_claims,
         .gguf_names = &gguf_names,
         .hf_names = &gptneox_names,
     },
@@ -423,7 +474,7 @@ static const hr_architecture table[] = {
         .block = {GPT_BLOCK, .parallel = true, .position = HR_POSITION_ROPE,
                   .rope_pairing = HR_ROPE_PAIRS, .activation = HR_ACTIVATION_GELU_TANH},
         .hf_eps = 1e-5,
-        .biases = HR_SLOTS_FFN | HR_SLOTS_NORMS | HR_SLOT(HEAD),
+        .biases = HR_SLOTS_FFN | HR_SLOTS_NORMS | HR_BIT(HEAD),
         .gguf_names = &gguf_names,
         .hf_names = &gptj_names,
     },
@@ -432,10 +483,11 @@ static const hr_architecture table[] = {
         .hf = {"falcon", "RefinedWebModel", "RefinedWeb"},
         .block = {GPT_BLOCK, .parallel = true, .position = HR_POSITION_ROPE,
                   .rope_pairing = HR_ROPE_HALVES, .activation = HR_ACTIVATION_GELU_ERF},
-        .particulars = HR_PARALLEL_BY_KEY | HR_HF_GROUPED_QKV | HR_HF_FALCON_HEADS,
+        .particulars = HR_HF_TIED | HR_PARALLEL_BY_KEY | HR_HF_GROUPED_QKV | HR_HF_FALCON_HEADS,
         .hf_eps = 1e-5,
         .hf_context = 2048,
         .biases = HR_SLOTS_NORMS,
+        .claims = falcon_claims,
         .gguf_names = &gguf_falcon_names,
         .hf_names = &bloom_names,
     },
@@ -443,8 +495,10 @@ static const hr_architecture table[] = {
         .hf = {"opt"},
         .block = {GPT_BLOCK, .position = HR_POSITION_LEARNED, .position_offset = 2,
                   .activation = HR_ACTIVATION_RELU},
+        .particulars = HR_HF_TIED,
         .hf_eps = 1e-5,
         .biases = HR_SLOTS_LAYER | HR_SLOTS_NORMS,
+        .claims = opt_claims,
         .hf_names = &opt_names,
     },
     {
@@ -452,10 +506,10 @@ static const hr_architecture table[] = {
         .hf = {"bloom"},
         .block = {GPT_BLOCK, .position = HR_POSITION_ALIBI,
                   .activation = HR_ACTIVATION_GELU_TANH},
-        .particulars = HR_HF_GROUPED_QKV,
+        .particulars = HR_HF_TIED | HR_HF_GROUPED_QKV,
         .hf_eps = 1e-5,
         .hf_context = 2048,
-        .needs = HR_SLOT(EMBEDDING_NORM),
+        .needs = HR_BIT(EMBEDDING_NORM),
         .biases = HR_SLOTS_LAYER | HR_SLOTS_NORMS,
         .gguf_names = &gguf_names,
         .hf_names = &bloom_names,
@@ -465,8 +519,10 @@ static const hr_architecture table[] = {
         .hf = {"mpt"},
         .block = {GPT_BLOCK, .position = HR_POSITION_ALIBI,
                   .activation = HR_ACTIVATION_GELU_ERF},
+        .particulars = HR_HF_TIED,
         .hf_eps = 1e-5,
         .hf_context = 2048,
+        .claims = mpt_claims,
         .gguf_names = &gguf_names,
         .hf_names = &mpt_names,
     },
@@ -479,6 +535,7 @@ static const hr_architecture table[] = {
         .hf_eps = 1e-5,
         .hf_rope_part = 0.25,
         .biases = HR_SLOTS_NORMS,
+        .claims = stablelm_claims,
         .gguf_names = &gguf_names,
         .hf_names = &llama_names,
     },
@@ -487,8 +544,10 @@ static const hr_architecture table[] = {
         .hf = {"starcoder2"},
         .block = {GPT_BLOCK, .position = HR_POSITION_ROPE, .rope_pairing = HR_ROPE_HALVES,
                   .activation = HR_ACTIVATION_GELU_TANH},
+        .particulars = HR_HF_TIED,
         .hf_eps = 1e-5,
         .biases = HR_SLOTS_LAYER | HR_SLOTS_NORMS,
+        .claims = starcoder2_claims,
         .gguf_names = &gguf_names,
         .hf_names = &starcoder2_names,
     },
@@ -499,8 +558,9 @@ static const hr_architecture table[] = {
         .hf_word = "alibi",
         .block = {BERT_BLOCK, .position = HR_POSITION_ALIBI, .gated = true},
         .hf_eps = 1e-12,
-        .needs = HR_SLOT(EMBEDDING_NORM),
+        .needs = HR_BIT(EMBEDDING_NORM),
         .biases = HR_SLOTS_NORMS,
+        .claims = bert_claims,
         .gguf_names = &gguf_names,
         .hf_names = &bert_names,
     },
@@ -509,8 +569,9 @@ static const hr_architecture table[] = {
         .hf = {"bert"},
         .block = {BERT_BLOCK, .position = HR_POSITION_LEARNED},
         .hf_eps = 1e-12,
-        .needs = HR_SLOT(EMBEDDING_NORM),
+        .needs = HR_BIT(EMBEDDING_NORM),
         .biases = HR_SLOTS_BERT,
+        .claims = bert_claims,
         .gguf_names = &gguf_names,
         .hf_names = &bert_names,
     },
@@ -519,15 +580,16 @@ static const hr_architecture table[] = {
         .block = {BERT_BLOCK, .position = HR_POSITION_LEARNED},
         .particulars = HR_HF_POSITION_OFFSET,
         .hf_eps = 1e-12,
-        .needs = HR_SLOT(EMBEDDING_NORM),
+        .needs = HR_BIT(EMBEDDING_NORM),
         .biases = HR_SLOTS_BERT,
+        .claims = bert_claims,
         .hf_names = &bert_names,
     },
     {
         .hf = {"distilbert"},
         .block = {BERT_BLOCK, .position = HR_POSITION_LEARNED, .pooler = HR_POOLER_RELU},
         .hf_eps = 1e-12,
-        .needs = HR_SLOT(EMBEDDING_NORM),
+        .needs = HR_BIT(EMBEDDING_NORM),
         .biases = HR_SLOTS_BERT,
         .hf_names = &distilbert_names,
     },
@@ -538,8 +600,9 @@ static const hr_architecture table[] = {
                   .headless = true, .position = HR_POSITION_ROPE, .rope_pairing = HR_ROPE_HALVES,
                   .activation = HR_ACTIVATION_SILU, .gated = true},
         .hf_eps = 1e-12,
-        .needs = HR_SLOT(EMBEDDING_NORM),
+        .needs = HR_BIT(EMBEDDING_NORM),
         .biases = HR_SLOTS_NORMS,
+        .claims = nomic_claims,
         .gguf_names = &gguf_names,
         .hf_names = &nomic_names,
     },

@@ -39,20 +39,21 @@ typedef enum hr_tensor_slot {
 } hr_tensor_slot;
 
 /* Sets of slots. */
-#define HR_SLOT(name) (UINT64_C(1) << HR_TENSOR_##name)
-#define HR_SLOTS_QKV (HR_SLOT(QUERY) | HR_SLOT(KEY) | HR_SLOT(VALUE) | HR_SLOT(QKV))
-#define HR_SLOTS_FFN (HR_SLOT(GATE) | HR_SLOT(UP) | HR_SLOT(GATE_UP) | HR_SLOT(DOWN))
-#define HR_SLOTS_LAYER (HR_SLOTS_QKV | HR_SLOT(OUTPUT) | HR_SLOTS_FFN)
-#define HR_SLOTS_NORMS                                                                        \
-  (HR_SLOT(EMBEDDING_NORM) | HR_SLOT(FINAL_NORM) | HR_SLOT(ATTENTION_NORM) |                  \
-   HR_SLOT(ATTENTION_POST_NORM) | HR_SLOT(FFN_NORM) | HR_SLOT(FFN_POST_NORM))
+#define HR_BIT(name) (UINT64_C(1) << HR_TENSOR_##name)
+#define HR_SLOTS_QKV (HR_BIT(QUERY) | HR_BIT(KEY) | HR_BIT(VALUE) | HR_BIT(QKV))
+#define HR_SLOTS_FFN (HR_BIT(GATE) | HR_BIT(UP) | HR_BIT(GATE_UP) | HR_BIT(DOWN))
+#define HR_SLOTS_LAYER (HR_SLOTS_QKV | HR_BIT(OUTPUT) | HR_SLOTS_FFN)
+#define HR_SLOTS_NORMS                                                                     \
+  (HR_BIT(EMBEDDING_NORM) | HR_BIT(FINAL_NORM) | HR_BIT(ATTENTION_NORM) |                  \
+   HR_BIT(ATTENTION_POST_NORM) | HR_BIT(FFN_NORM) | HR_BIT(FFN_POST_NORM))
 
 /* Names by slot; NULL: files of this kind never have it. '|' separates
  * alternatives, the first that is there counts. */
 typedef struct hr_tensor_names {
   const char *name[HR_TENSOR_SLOTS];
   const char *prefix;  /* may stand before every name but the head's, or be missing */
-  const char *ignored; /* beginnings of tensors for tasks that we don't do, such as filling masks */
+  const char *ignored; /* beginnings of tensors that no task done here needs, behind a prefix:
+                          heads that fill masks, a pooler beside that of the classifier */
   bool transposed;     /* matrices of the layers are stored [inputs][outputs] */
 } hr_tensor_names;
 
@@ -68,8 +69,24 @@ enum {
   HR_HF_FALCON_HEADS = 128,    /* multi_query and new_decoder_architecture say how many k/v heads */
   HR_EMBEDDING_SCALED = 256,   /* by the root of the width */
   HR_PARALLEL_BY_KEY = 512,    /* use_parallel_residual or parallel_attn */
-  HR_PARALLEL_BY_TENSOR = 1024 /* parallel when the layers have no norm of the feed-forward */
+  HR_PARALLEL_BY_TENSOR = 1024, /* parallel when the layers have no norm of the feed-forward */
+  HR_HF_TIED = 2048            /* the head is the embedding unless config.json says otherwise */
 };
+
+/* What the value of a key says about tensors. */
+typedef enum hr_claim_kind {
+  HR_CLAIM_YES, /* true: they are there; false: they are not */
+  HR_CLAIM_NO,  /* the other way round */
+  HR_CLAIM_ROWS /* they have so many rows; 0: they are not there */
+} hr_claim_kind;
+
+/* A key of the file and what it says. Where file and claim differ, the file is refused. */
+typedef struct hr_claim {
+  const char *gguf, *hf; /* NULL: not in this form */
+  hr_claim_kind kind;
+  uint64_t weights; /* slots that it speaks of */
+  uint64_t biases;  /* slots of which it speaks of the biases, or a norm's shift */
+} hr_claim;
 
 /* A row of the table. */
 typedef struct hr_architecture {
@@ -83,6 +100,7 @@ typedef struct hr_architecture {
   uint32_t hf_context;   /* positions, likewise; 0: config.json must tell */
   uint64_t needs;        /* slots that every file has, beside those the block can't be without */
   uint64_t biases;       /* slots that have a bias, or a norm's shift, where they are there */
+  const hr_claim *claims; /* what keys say about that, up to one without a name; may be NULL */
   uint32_t deep_layers;  /* of the sibling whose scores GGUF scales by width / heads; 0: none */
   const hr_tensor_names *gguf_names, *hf_names;
 } hr_architecture;

@@ -79,6 +79,7 @@ static const value_name VOCAB = {"vocab_size", {"vocab_size"}};
 static const value_name ACTIVATION = {
     "activation", {"hidden_activation", "hidden_act", "activation_function", "activation"}};
 static const value_name POSITION = {"position", {NULL}};
+static const value_name NORM_TYPE = {NULL, {"norm_type"}};
 static const value_name NORM_PLACE = {"norm_placement", {NULL}};
 static const value_name CAUSAL = {"attention.causal", {"is_causal"}};
 static const value_name DECODER = {NULL, {"is_decoder"}};
@@ -119,6 +120,7 @@ static const struct {
     {{"logit_scale", {"logit_scale", "logits_scaling"}}, 1},
     {{"residual_scale", {"residual_multiplier"}}, 1},
     {{NULL, {"embedding_multiplier"}}, 1},
+    {{NULL, {"rotary_emb_scale_base"}}, 0},
     {{"rope.scaling.yarn_ext_factor",
       {"rope_scaling.extrapolation_factor", "rope_parameters.extrapolation_factor"}},
      1},
@@ -329,6 +331,12 @@ static const choice positions[] = {{"sinusoidal", HR_POSITION_SINUSOIDAL},
                                    {"alibi", HR_POSITION_ALIBI},
                                    {"none", HR_POSITION_NONE}};
 static const choice norm_places[] = {{"post", HR_NORM_AFTER}, {"pre", HR_NORM_BEFORE}};
+static const choice norms[] = {{"layer_norm", HR_NORM_LAYER},
+                               {"layernorm", HR_NORM_LAYER},
+                               {"low_precision_layernorm", HR_NORM_LAYER},
+                               {"rms_norm", HR_NORM_RMS},
+                               {"rmsnorm", HR_NORM_RMS},
+                               {"low_precision_rmsnorm", HR_NORM_RMS}};
 /* The words of config.json and of our own files. */
 static const choice activations[] = {
     {"relu", HR_ACTIVATION_RELU},           {"relu2", HR_ACTIVATION_RELU2},
@@ -420,6 +428,17 @@ static hr_status describe_sizes(reader *r, hr_description *d) {
   return has(r, HR_HF_POSITION_OFFSET) && !is_gguf(r) ? describe_position_offset(r, d) : HR_OK;
 }
 
+/* config.json may name the norm that all models of the family have. */
+static hr_status check_norm(reader *r, const hr_description *d) {
+  int norm = (int)d->norm;
+  TRY(READ_CHOICE(r, &NORM_TYPE, norms, &norm));
+  if (norm == (int)d->norm) return HR_OK;
+  return hr_fail(r->err, HR_ERROR_FILE, "%s: key '%s' asks for %s, expected %s, as '%s' has it",
+                 hr_source_path(r->source), r->key,
+                 norm == HR_NORM_RMS ? "an RMS norm" : "a layer norm",
+                 d->norm == HR_NORM_RMS ? "an RMS norm" : "a layer norm", d->family);
+}
+
 static hr_status describe_norm(reader *r, hr_description *d) {
   const value_name *name = d->norm == HR_NORM_RMS ? &RMS_EPS : &LAYER_EPS;
   double eps;
@@ -430,7 +449,7 @@ static hr_status describe_norm(reader *r, hr_description *d) {
   if (!found) eps = r->row->hf_eps;
   if (eps < 0 || eps > 1) return refuse_number(r, eps, "0 to 1");
   d->norm_eps = (float)eps;
-  return HR_OK;
+  return is_gguf(r) ? HR_OK : check_norm(r, d);
 }
 
 /* The bounds of the ramp. */
@@ -697,6 +716,38 @@ static hr_status refuse_quantized(reader *r) {
                  hr_source_path(r->source), key, outer);
 }
 
+static bool ends_in(const char *text, size_t length, const char *end) {
+  size_t n = strlen(end);
+  return length >= n && memcmp(text + length - n, end, n) == 0;
+}
+
+/* Heads for other tasks may have the names and the shapes of a classifier of whole texts. */
+static hr_status refuse_task(reader *r, const char *text, size_t length) {
+  static const char *const tasks[] = {"ForTokenClassification", "ForQuestionAnswering",
+                                      "ForMultipleChoice"};
+  for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++)
+    if (ends_in(text, length, tasks[i]))
+      return refuse_word(r, text, length,
+                         "a model of hidden states, of scores of whole texts, or of next tokens");
+  return HR_OK;
+}
+
+static hr_status refuse_tasks(reader *r) {
+  enum { MOST = 16 };
+  const char *text[MOST];
+  size_t length[MOST], count;
+  bool found;
+  snprintf(r->key, sizeof r->key, "architectures");
+  TRY(hr_source_array_length(r->source, r->key, &count, &found, r->err));
+  if (!found) return HR_OK;
+  if (count > MOST)
+    return hr_fail(r->err, HR_ERROR_FILE, "%s: key '%s' has %zu elements, expected at most %d",
+                   hr_source_path(r->source), r->key, count, MOST);
+  TRY(hr_source_array_strings(r->source, r->key, text, length, count, r->err));
+  for (size_t i = 0; i < count; i++) TRY(refuse_task(r, text[i], length[i]));
+  return HR_OK;
+}
+
 static hr_status refuse_words(reader *r) {
   for (size_t i = 0; i < sizeof words_we_lack / sizeof *words_we_lack; i++) {
     const char *key = words_we_lack[i].key, *text;
@@ -731,6 +782,7 @@ static hr_status refuse_what_we_lack(reader *r, const hr_description *d) {
   if (is_gguf(r)) return HR_OK;
   TRY(refuse_switches(r));
   TRY(refuse_quantized(r));
+  TRY(refuse_tasks(r));
   return refuse_words(r);
 }
 

@@ -26,30 +26,16 @@ static hr_outputs all_of(size_t count) {
   return (hr_outputs){.count = count, .total = count};
 }
 
-typedef struct plan {
-  const hr_source *source;
-  const hr_architecture *row;
-  const hr_tensor_names *names;
-  hr_weights weights;
-  hr_loaded *loaded;
-  hr_error *err;
-  size_t capacity; /* of loaded->items */
-  size_t kept_f16; /* matrices that could not be int8 */
-  bool spare_head; /* a head of its own in the file, but config.json says tied */
-  char refused[128]; /* a wanted tensor that is there, in a type that can't be read */
-} plan;
-
 /* --- Finding tensors ------------------------------------------------------ */
 
-static const hr_tensor *look_up(plan *p, const char *name) {
+static const hr_tensor *look_up(hr_plan *p, const char *name) {
   const hr_tensor *t = hr_source_find_tensor(p->source, name);
   if (!t && hr_source_refused_type(p->source, name))
     snprintf(p->refused, sizeof p->refused, "%s", name);
   return t;
 }
 
-/* The next of the alternatives in a list separated by '|'; false at its end. */
-static bool next_word(const char **list, const char **word, size_t *length) {
+bool hr_next_word(const char **list, const char **word, size_t *length) {
   if (!*list || !**list) return false;
   *word = *list;
   *length = strcspn(*list, "|");
@@ -68,49 +54,72 @@ static void spell(const char *prefix, size_t prefix_length, const char *pattern,
            number, hole ? (int)(length - head - 2) : 0, hole ? hole + 2 : "", suffix);
 }
 
-/* The first of the slot's names that is there, each with the optional prefixes
- * tried first. name is then what was found, or the first that was looked for. */
-static const hr_tensor *find(plan *p, hr_tensor_slot slot, uint32_t layer, const char *suffix,
-                             char *name, size_t capacity) {
-  const char *names = p->names->name[slot], *pattern, *prefix;
-  size_t length, prefix_length;
-  name[0] = '\0';
-  while (next_word(&names, &pattern, &length)) {
-    const char *prefixes = p->names->prefix;
-    const hr_tensor *t = NULL;
-    while (!t && next_word(&prefixes, &prefix, &prefix_length)) {
-      spell(prefix, prefix_length, pattern, length, layer, suffix, name, capacity);
-      t = look_up(p, name);
-    }
+/* One of the alternatives, with each of the optional prefixes and without. */
+static const hr_tensor *find_word(hr_plan *p, const char *pattern, size_t length, uint32_t layer,
+                                  const char *suffix, char *name, size_t capacity) {
+  const char *prefixes = p->names->prefix, *prefix;
+  size_t prefix_length;
+  while (hr_next_word(&prefixes, &prefix, &prefix_length)) {
+    spell(prefix, prefix_length, pattern, length, layer, suffix, name, capacity);
+    const hr_tensor *t = look_up(p, name);
     if (t) return t;
-    spell("", 0, pattern, length, layer, suffix, name, capacity);
-    if ((t = look_up(p, name))) return t;
+  }
+  spell("", 0, pattern, length, layer, suffix, name, capacity);
+  return look_up(p, name);
+}
+
+const hr_tensor *hr_plan_find(hr_plan *p, hr_tensor_slot slot, uint32_t layer, const char *suffix,
+                              char *name, size_t capacity) {
+  const char *names = p->names->name[slot], *pattern;
+  size_t length;
+  name[0] = '\0';
+  while (hr_next_word(&names, &pattern, &length)) {
+    const hr_tensor *t = find_word(p, pattern, length, layer, suffix, name, capacity);
+    if (t) return t;
   }
   names = p->names->name[slot];
-  if (next_word(&names, &pattern, &length))
+  if (hr_next_word(&names, &pattern, &length))
     spell("", 0, pattern, length, layer, suffix, name, capacity);
   return NULL;
 }
 
-/* Old files call a norm's gain gamma and its shift beta. */
-static const hr_tensor *find_norm_part(plan *p, hr_tensor_slot slot, uint32_t layer,
-                                       const char *suffix, const char *old_suffix, char *name,
-                                       size_t capacity) {
-  const hr_tensor *t = find(p, slot, layer, suffix, name, capacity);
-  if (t) return t;
-  char old[128];
-  t = find(p, slot, layer, old_suffix, old, sizeof old);
-  if (t) snprintf(name, capacity, "%s", old);
+/* The same name with another end. */
+static const hr_tensor *find_beside(hr_plan *p, const char *there, const char *suffix, char *name,
+                                    size_t capacity) {
+  snprintf(name, capacity, "%.*s%s", (int)(strrchr(there, '.') - there), there, suffix);
+  return look_up(p, name);
+}
+
+/* A bias lies beside its weight: that of another alternative is another's. */
+const hr_tensor *hr_plan_find_part(hr_plan *p, hr_tensor_slot slot, uint32_t layer, bool bias,
+                                   char *name, size_t capacity) {
+  static const char *const old[] = {".gamma", ".beta"};
+  char other[128];
+  const hr_tensor *weight = hr_plan_find(p, slot, layer, ".weight", name, capacity), *t;
+  if (!weight && (t = hr_plan_find(p, slot, layer, old[0], other, sizeof other))) {
+    weight = t;
+    snprintf(name, capacity, "%s", other);
+  }
+  if (!bias) return weight;
+  if (weight) {
+    if ((t = find_beside(p, weight->name, old[1], other, sizeof other)))
+      snprintf(name, capacity, "%s", other);
+    else
+      t = find_beside(p, weight->name, ".bias", name, capacity);
+    return t;
+  }
+  t = hr_plan_find(p, slot, layer, ".bias", name, capacity);
+  if (t || !(t = hr_plan_find(p, slot, layer, old[1], other, sizeof other))) return t;
+  snprintf(name, capacity, "%s", other);
   return t;
 }
 
-/* The sentence for a tensor that is not there, or is of a type that can't be read. */
-static hr_status no_tensor(const plan *p, const char *name) {
+hr_status hr_plan_no_tensor(const hr_plan *p, const char *name) {
   hr_source_need_tensor(p->source, name, p->err);
   return HR_ERROR_FILE;
 }
 
-static hr_status wrong_shape(const plan *p, const hr_tensor *t, size_t rows, size_t columns) {
+static hr_status wrong_shape(const hr_plan *p, const hr_tensor *t, size_t rows, size_t columns) {
   char found[96] = "";
   size_t used = 0;
   for (unsigned i = 0; i < t->dims; i++) {
@@ -130,7 +139,7 @@ static const char *form_name(bool panels, hr_panel_type type) {
 }
 
 /* What a packed file holds for the item; it must be what was planned. */
-static hr_status find_part(const plan *p, hr_load_item *it) {
+static hr_status find_part(const hr_plan *p, hr_load_item *it) {
   char name[HR_PART_NAME_BYTES];
   hr_packed_part part;
   const char *path = hr_source_path(p->source);
@@ -152,7 +161,7 @@ static hr_status find_part(const plan *p, hr_load_item *it) {
   return HR_OK;
 }
 
-static hr_status add_item(plan *p, hr_load_item it) {
+static hr_status add_item(hr_plan *p, hr_load_item it) {
   hr_loaded *loaded = p->loaded;
   if (loaded->item_count == p->capacity) {
     size_t capacity = p->capacity ? p->capacity * 2 : 64;
@@ -171,7 +180,7 @@ static hr_status add_item(plan *p, hr_load_item it) {
   return HR_OK;
 }
 
-static hr_status add_floats(plan *p, const hr_tensor *t, hr_outputs o, bool plus_one,
+static hr_status add_floats(hr_plan *p, const hr_tensor *t, hr_outputs o, bool plus_one,
                             const float **to) {
   size_t elements = 1;
   for (unsigned i = 0; i < t->dims; i++) elements *= t->dim[i];
@@ -184,7 +193,7 @@ static size_t dim_of(const hr_tensor *t, unsigned i) {
   return i < t->dims ? t->dim[i] : 1;
 }
 
-static hr_panel_type panel_type_of(plan *p, const hr_tensor *t, size_t k) {
+static hr_panel_type panel_type_of(hr_plan *p, const hr_tensor *t, size_t k) {
   switch (p->weights) {
     case HR_WEIGHTS_F32: return HR_PANEL_F32;
     case HR_WEIGHTS_F16: return HR_PANEL_F16;
@@ -203,7 +212,7 @@ static hr_panel_type panel_type_of(plan *p, const hr_tensor *t, size_t k) {
 }
 
 /* Outputs of a tensor, k inputs each. */
-static hr_status add_matrix(plan *p, const hr_tensor *t, hr_outputs o, size_t k, bool transposed,
+static hr_status add_matrix(hr_plan *p, const hr_tensor *t, hr_outputs o, size_t k, bool transposed,
                             hr_matrix *m) {
   size_t rows = transposed ? k : o.total, columns = transposed ? o.total : k;
   if (t->dims != 2 || dim_of(t, 0) != rows || dim_of(t, 1) != columns)
@@ -223,45 +232,41 @@ static hr_status add_matrix(plan *p, const hr_tensor *t, hr_outputs o, size_t k,
 
 /* --- What a Transformer consists of --------------------------------------- */
 
-static bool is_safetensors(const plan *p) {
-  return hr_source_get_kind(p->source) == HR_SOURCE_SAFETENSORS;
-}
-
-static hr_status plan_norm(plan *p, hr_tensor_slot slot, uint32_t layer, size_t width,
+static hr_status plan_norm(hr_plan *p, hr_tensor_slot slot, uint32_t layer, size_t width,
                            bool required, hr_norm_weights *norm) {
   char name[128];
-  bool plus_one = is_safetensors(p) && (p->row->particulars & HR_HF_GAIN_PLUS_ONE);
-  const hr_tensor *t = find_norm_part(p, slot, layer, ".bias", ".beta", name, sizeof name);
+  bool plus_one = hr_plan_is_safetensors(p) && (p->row->particulars & HR_HF_GAIN_PLUS_ONE);
+  const hr_tensor *t = hr_plan_find_part(p, slot, layer, true, name, sizeof name);
   if (t) TRY(add_floats(p, t, all_of(width), false, &norm->shift));
-  t = find_norm_part(p, slot, layer, ".weight", ".gamma", name, sizeof name);
+  t = hr_plan_find_part(p, slot, layer, false, name, sizeof name);
   if (t) return add_floats(p, t, all_of(width), plus_one, &norm->gain);
-  return required ? no_tensor(p, name) : HR_OK;
+  return required ? hr_plan_no_tensor(p, name) : HR_OK;
 }
 
 /* A whole tensor, or a part of the outputs of a fused one, with its bias. */
-static hr_status plan_part(plan *p, hr_tensor_slot slot, uint32_t layer, hr_outputs o, size_t k,
+static hr_status plan_part(hr_plan *p, hr_tensor_slot slot, uint32_t layer, hr_outputs o, size_t k,
                            hr_matrix *m) {
   char name[128];
-  const hr_tensor *bias = find(p, slot, layer, ".bias", name, sizeof name);
+  const hr_tensor *bias = hr_plan_find_part(p, slot, layer, true, name, sizeof name);
   if (bias) TRY(add_floats(p, bias, o, false, &m->bias));
-  const hr_tensor *t = find(p, slot, layer, ".weight", name, sizeof name);
-  if (!t) return no_tensor(p, name);
+  const hr_tensor *t = hr_plan_find_part(p, slot, layer, false, name, sizeof name);
+  if (!t) return hr_plan_no_tensor(p, name);
   bool transposed = p->names->transposed && slot >= HR_TENSOR_ATTENTION_NORM;
   return add_matrix(p, t, o, k, transposed, m);
 }
 
-static hr_status plan_matrix(plan *p, hr_tensor_slot slot, uint32_t layer, size_t n, size_t k,
+static hr_status plan_matrix(hr_plan *p, hr_tensor_slot slot, uint32_t layer, size_t n, size_t k,
                              hr_matrix *m) {
   return plan_part(p, slot, layer, all_of(n), k, m);
 }
 
 /* Queries, keys and values in one tensor: one after another, or for each
  * key/value head its queries, its key and its value. */
-static hr_status plan_fused(plan *p, const hr_description *d, uint32_t index, hr_layer *layer) {
+static hr_status plan_fused(hr_plan *p, const hr_description *d, uint32_t index, hr_layer *layer) {
   size_t q = (size_t)d->heads * d->head_width, kv = (size_t)d->kv_heads * d->head_width;
   hr_outputs query = {.count = q}, key = {.first = q, .count = kv},
           value = {.first = q + kv, .count = kv};
-  if (is_safetensors(p) && (p->row->particulars & HR_HF_GROUPED_QKV)) {
+  if (hr_plan_is_safetensors(p) && (p->row->particulars & HR_HF_GROUPED_QKV)) {
     size_t own = q / d->kv_heads, step = own + 2 * (size_t)d->head_width;
     query.run = own;
     key.first = own;
@@ -275,11 +280,12 @@ static hr_status plan_fused(plan *p, const hr_description *d, uint32_t index, hr
   return plan_part(p, HR_TENSOR_QKV, index, value, d->width, &layer->value);
 }
 
-static hr_status plan_attention(plan *p, const hr_description *d, uint32_t index, hr_layer *layer) {
+static hr_status plan_attention(hr_plan *p, const hr_description *d, uint32_t index,
+                                hr_layer *layer) {
   size_t q = (size_t)d->heads * d->head_width, kv = (size_t)d->kv_heads * d->head_width;
   char name[128];
   const char *split = p->names->name[HR_TENSOR_QUERY];
-  if (find(p, HR_TENSOR_QKV, index, ".weight", name, sizeof name) || !split) {
+  if (hr_plan_find(p, HR_TENSOR_QKV, index, ".weight", name, sizeof name) || !split) {
     TRY(plan_fused(p, d, index, layer));
   } else {
     TRY(plan_matrix(p, HR_TENSOR_QUERY, index, q, d->width, &layer->query));
@@ -293,15 +299,15 @@ static hr_status plan_attention(plan *p, const hr_description *d, uint32_t index
 
 /* Gate and up in one tensor, the gate first: where there is no gate by itself and
  * the fused one has the outputs of both. */
-static bool has_fused_gate(plan *p, const hr_description *d, uint32_t index) {
+static bool has_fused_gate(hr_plan *p, const hr_description *d, uint32_t index) {
   char name[128];
-  if (find(p, HR_TENSOR_GATE, index, ".weight", name, sizeof name)) return false;
-  const hr_tensor *t = find(p, HR_TENSOR_GATE_UP, index, ".weight", name, sizeof name);
+  if (hr_plan_find(p, HR_TENSOR_GATE, index, ".weight", name, sizeof name)) return false;
+  const hr_tensor *t = hr_plan_find(p, HR_TENSOR_GATE_UP, index, ".weight", name, sizeof name);
   if (!p->names->name[HR_TENSOR_GATE]) return true;
   return t && dim_of(t, 0) == 2 * (size_t)d->ffn_width;
 }
 
-static hr_status plan_feed_forward(plan *p, const hr_description *d, uint32_t index,
+static hr_status plan_feed_forward(hr_plan *p, const hr_description *d, uint32_t index,
                                    hr_layer *layer) {
   size_t n = d->ffn_width;
   if (d->gated && has_fused_gate(p, d, index)) {
@@ -315,7 +321,7 @@ static hr_status plan_feed_forward(plan *p, const hr_description *d, uint32_t in
   return plan_matrix(p, HR_TENSOR_DOWN, index, d->width, n, &layer->down);
 }
 
-static hr_status plan_layer(plan *p, const hr_description *d, uint32_t index, hr_layer *layer) {
+static hr_status plan_layer(hr_plan *p, const hr_description *d, uint32_t index, hr_layer *layer) {
   bool before = d->norm_place != HR_NORM_AFTER, after = d->norm_place != HR_NORM_BEFORE;
   if (before) {
     TRY(plan_norm(p, HR_TENSOR_ATTENTION_NORM, index, d->width, true, &layer->attention_norm));
@@ -330,11 +336,11 @@ static hr_status plan_layer(plan *p, const hr_description *d, uint32_t index, hr
   return plan_feed_forward(p, d, index, layer);
 }
 
-static hr_status plan_positions(plan *p, hr_transformer *m) {
+static hr_status plan_positions(hr_plan *p, hr_transformer *m) {
   const hr_description *d = &m->description;
   char name[128];
-  const hr_tensor *t = find(p, HR_TENSOR_POSITIONS, 0, ".weight", name, sizeof name);
-  if (!t) return no_tensor(p, name);
+  const hr_tensor *t = hr_plan_find(p, HR_TENSOR_POSITIONS, 0, ".weight", name, sizeof name);
+  if (!t) return hr_plan_no_tensor(p, name);
   m->position_rows = dim_of(t, 0);
   if (t->dims != 2 || t->dim[1] != d->width || m->position_rows < d->context + d->position_offset)
     return wrong_shape(p, t, d->context + d->position_offset, d->width);
@@ -344,7 +350,7 @@ static hr_status plan_positions(plan *p, hr_transformer *m) {
 }
 
 /* A list of numbers in config.json, as floats that the plan owns. */
-static hr_status plan_numbers(plan *p, const char *key, size_t count, const float **to) {
+static hr_status plan_numbers(hr_plan *p, const char *key, size_t count, const float **to) {
   size_t length;
   bool found;
   TRY(hr_source_array_length(p->source, key, &length, &found, p->err));
@@ -364,7 +370,7 @@ static hr_status plan_numbers(plan *p, const char *key, size_t count, const floa
   return status;
 }
 
-static const hr_load_item *last_item(const plan *p) {
+static const hr_load_item *last_item(const hr_plan *p) {
   return &p->loaded->items[p->loaded->item_count - 1];
 }
 
@@ -381,7 +387,7 @@ static hr_status check_factors(const char *path, const char *key, const float *x
   return HR_OK;
 }
 
-static hr_status plan_config_factors(plan *p, hr_transformer *m) {
+static hr_status plan_config_factors(hr_plan *p, hr_transformer *m) {
   static const char *const outer[] = {"rope_scaling", "rope_parameters"};
   size_t count = m->description.rope_width / 2, i = 0, length;
   bool found;
@@ -396,29 +402,29 @@ static hr_status plan_config_factors(plan *p, hr_transformer *m) {
   return check_factors(hr_source_path(p->source), key[1], last_item(p)->numbers, count, p->err);
 }
 
-static hr_status plan_rope_factors(plan *p, hr_transformer *m) {
+static hr_status plan_rope_factors(hr_plan *p, hr_transformer *m) {
   const hr_description *d = &m->description;
   bool two = d->rope_scaling.kind == HR_ROPE_SCALING_LONG;
   if (d->position != HR_POSITION_ROPE) return HR_OK;
-  if (two && is_safetensors(p)) return plan_config_factors(p, m);
+  if (two && hr_plan_is_safetensors(p)) return plan_config_factors(p, m);
   char name[128];
   hr_outputs half = all_of(d->rope_width / 2);
-  const hr_tensor *t = find(p, HR_TENSOR_ROPE_FACTORS, 0, ".weight", name, sizeof name);
+  const hr_tensor *t = hr_plan_find(p, HR_TENSOR_ROPE_FACTORS, 0, ".weight", name, sizeof name);
   if (t) TRY(add_floats(p, t, half, false, &m->rope_factors));
   if (!two) return HR_OK;
-  if (!t) return no_tensor(p, name);
-  t = find(p, HR_TENSOR_ROPE_LONG_FACTORS, 0, ".weight", name, sizeof name);
-  return t ? add_floats(p, t, half, false, &m->rope_long_factors) : no_tensor(p, name);
+  if (!t) return hr_plan_no_tensor(p, name);
+  t = hr_plan_find(p, HR_TENSOR_ROPE_LONG_FACTORS, 0, ".weight", name, sizeof name);
+  return t ? add_floats(p, t, half, false, &m->rope_long_factors) : hr_plan_no_tensor(p, name);
 }
 
 /* The number of tokens is the number of the embedding's rows, and what the file
  * says it is, if it does. slot is the embedding's, or the head's where a tied
  * matrix is stored under that name. */
-static hr_status plan_embedding(plan *p, hr_transformer *m, hr_tensor_slot slot) {
+static hr_status plan_embedding(hr_plan *p, hr_transformer *m, hr_tensor_slot slot) {
   hr_description *d = &m->description;
   char name[128];
-  const hr_tensor *t = find(p, slot, 0, ".weight", name, sizeof name);
-  if (!t) return no_tensor(p, name);
+  const hr_tensor *t = hr_plan_find(p, slot, 0, ".weight", name, sizeof name);
+  if (!t) return hr_plan_no_tensor(p, name);
   if (t->dims != 2 || t->dim[0] == 0 || t->dim[0] > INT32_MAX)
     return wrong_shape(p, t, d->vocab ? d->vocab : 1, d->width);
   if (d->vocab && t->dim[0] != d->vocab)
@@ -430,10 +436,10 @@ static hr_status plan_embedding(plan *p, hr_transformer *m, hr_tensor_slot slot)
 }
 
 /* What kinds of segment add to a token: as many as the table has rows. */
-static hr_status plan_types(plan *p, hr_transformer *m) {
+static hr_status plan_types(hr_plan *p, hr_transformer *m) {
   hr_description *d = &m->description;
   char name[128];
-  const hr_tensor *t = find(p, HR_TENSOR_TYPES, 0, ".weight", name, sizeof name);
+  const hr_tensor *t = hr_plan_find(p, HR_TENSOR_TYPES, 0, ".weight", name, sizeof name);
   if (!t) return HR_OK;
   if (t->dims != 2 || t->dim[0] > INT32_MAX || t->dim[1] != d->width)
     return wrong_shape(p, t, dim_of(t, 0), d->width);
@@ -453,16 +459,16 @@ static hr_status count_member(void *arg, const char *name, hr_error *err) {
 }
 
 /* How many labels the file has, in config.json as {"0": "negative", ...}. */
-static hr_status count_labels(const plan *p, const char *key, size_t *count, bool *found) {
+static hr_status count_labels(const hr_plan *p, const char *key, size_t *count, bool *found) {
   *count = 0;
-  return is_safetensors(p)
+  return hr_plan_is_safetensors(p)
              ? hr_source_members(p->source, key, count_member, count, found, p->err)
              : hr_source_array_length(p->source, key, count, found, p->err);
 }
 
-static hr_status read_labels(const plan *p, const char *outer, size_t count, const char **text,
+static hr_status read_labels(const hr_plan *p, const char *outer, size_t count, const char **text,
                              size_t *length) {
-  if (!is_safetensors(p))
+  if (!hr_plan_is_safetensors(p))
     return hr_source_array_strings(p->source, outer, text, length, count, p->err);
   for (size_t i = 0; i < count; i++) {
     char key[64];
@@ -477,7 +483,7 @@ static hr_status read_labels(const plan *p, const char *outer, size_t count, con
   return HR_OK;
 }
 
-static hr_status keep_labels(plan *p, const char *key, size_t count, const char **text,
+static hr_status keep_labels(hr_plan *p, const char *key, size_t count, const char **text,
                              size_t *length) {
   char **labels = hr_calloc(count, sizeof *labels);
   p->loaded->labels = labels;
@@ -487,11 +493,12 @@ static hr_status keep_labels(plan *p, const char *key, size_t count, const char 
 }
 
 /* What the scores are called: as many names as there are scores, or none. */
-static hr_status plan_labels(plan *p, const hr_tensor *classifier, uint32_t classes) {
+static hr_status plan_labels(hr_plan *p, const hr_tensor *classifier, uint32_t classes) {
   char key[96] = "id2label";
   size_t count;
   bool found;
-  if (!is_safetensors(p)) snprintf(key, sizeof key, "%s.classifier.output_labels", p->row->gguf);
+  if (!hr_plan_is_safetensors(p))
+    snprintf(key, sizeof key, "%s.classifier.output_labels", p->row->gguf);
   TRY(count_labels(p, key, &count, &found));
   if (!found) return HR_OK;
   if (count != classes)
@@ -508,21 +515,37 @@ static hr_status plan_labels(plan *p, const hr_tensor *classifier, uint32_t clas
   return status;
 }
 
-/* Heads for single tokens have no pooler: a classifier alone is not of whole texts. */
-static hr_status plan_classifier(plan *p, hr_transformer *m) {
+/* Heads for single tokens have no pooler: a classifier alone is not of whole texts. Where
+ * classifiers may have several names, each has a pooler of its own. */
+static hr_status need_pooler(hr_plan *p, const hr_tensor *classifier) {
+  const char *names = p->names->name[HR_TENSOR_CLASSIFIER], *word;
+  const char *poolers = p->names->name[HR_TENSOR_POOLER], *pooler;
+  size_t length, pooler_length, end = strlen(classifier->name) - strlen(".weight");
+  char name[128];
+  while (hr_next_word(&names, &word, &length) &&
+         hr_next_word(&poolers, &pooler, &pooler_length)) {
+    if (length > end || memcmp(classifier->name + end - length, word, length) != 0) continue;
+    return find_word(p, pooler, pooler_length, 0, ".weight", name, sizeof name)
+               ? HR_OK
+               : hr_plan_no_tensor(p, name);
+  }
+  return HR_OK;
+}
+
+static hr_status plan_classifier(hr_plan *p, hr_transformer *m) {
   hr_description *d = &m->description;
-  char name[128], pooler_name[128];
-  const hr_tensor *pooler =
-      find(p, HR_TENSOR_POOLER, 0, ".weight", pooler_name, sizeof pooler_name);
-  if (pooler) TRY(plan_matrix(p, HR_TENSOR_POOLER, 0, d->width, d->width, &m->pooler));
-  const hr_tensor *t = find(p, HR_TENSOR_CLASSIFIER, 0, ".weight", name, sizeof name);
+  char name[128];
+  const hr_tensor *t = hr_plan_find(p, HR_TENSOR_CLASSIFIER, 0, ".weight", name, sizeof name);
+  if (t && hr_plan_is_safetensors(p)) TRY(need_pooler(p, t));
+  if (hr_plan_find(p, HR_TENSOR_POOLER, 0, ".weight", name, sizeof name))
+    TRY(plan_matrix(p, HR_TENSOR_POOLER, 0, d->width, d->width, &m->pooler));
   if (!t) return HR_OK;
-  if (!pooler && is_safetensors(p)) return no_tensor(p, pooler_name);
   if (dim_of(t, 0) > INT32_MAX) return wrong_shape(p, t, 1, d->width);
   d->classes = (uint32_t)dim_of(t, 0);
   uint64_t labels = d->classes;
   bool said = false;
-  if (is_safetensors(p)) TRY(hr_source_u64(p->source, "num_labels", &labels, &said, p->err));
+  if (hr_plan_is_safetensors(p))
+    TRY(hr_source_u64(p->source, "num_labels", &labels, &said, p->err));
   if (labels != d->classes)
     return hr_fail(p->err, HR_ERROR_FILE,
                    "%s: tensor '%s' gives %u scores, expected %llu: key 'num_labels'",
@@ -531,7 +554,7 @@ static hr_status plan_classifier(plan *p, hr_transformer *m) {
   return plan_matrix(p, HR_TENSOR_CLASSIFIER, 0, d->classes, d->width, &m->classifier);
 }
 
-static hr_status plan_ends(plan *p, hr_transformer *m) {
+static hr_status plan_ends(hr_plan *p, hr_transformer *m) {
   const hr_description *d = &m->description;
   if (d->position == HR_POSITION_LEARNED) TRY(plan_positions(p, m));
   TRY(plan_rope_factors(p, m));
@@ -542,194 +565,57 @@ static hr_status plan_ends(plan *p, hr_transformer *m) {
   return d->headless ? plan_classifier(p, m) : HR_OK;
 }
 
-/* The head is the embedding again where config.json says so or the file has no
- * other. A model without an embedding of its own may hold it as the head, where
- * config.json says that they are tied. */
-static hr_status plan_tokens(plan *p, hr_transformer *m) {
+/* The head is the embedding again where config.json says so, or its library does where it
+ * does not. A GGUF file ties them by having one. */
+static hr_status read_tied(const hr_plan *p, bool *tied, bool *said) {
+  *tied = *said = false;
+  if (!hr_plan_is_safetensors(p)) return HR_OK;
+  return hr_source_bool(p->source, "tie_word_embeddings", tied, said, p->err);
+}
+
+static hr_status no_head(const hr_plan *p, const char *name, bool said) {
+  if (hr_source_refused_type(p->source, name)) return hr_plan_no_tensor(p, name);
+  return hr_fail(p->err, HR_ERROR_FILE,
+                 "%s: tensor '%s' is missing, expected it as key 'tie_word_embeddings' is %s",
+                 hr_source_path(p->source), name,
+                 said ? "false" : "not there, which means false for this architecture");
+}
+
+/* A model without an embedding of its own may hold it as the head, where config.json says
+ * that they are tied. */
+static hr_status plan_tokens(hr_plan *p, hr_transformer *m) {
   hr_description *d = &m->description;
   char name[128];
-  bool tied = false, said = false;
-  if (is_safetensors(p))
-    TRY(hr_source_bool(p->source, "tie_word_embeddings", &tied, &said, p->err));
-  bool own = find(p, HR_TENSOR_TOKENS, 0, ".weight", name, sizeof name);
-  bool head = find(p, HR_TENSOR_HEAD, 0, ".weight", name, sizeof name);
+  bool tied, said;
+  TRY(read_tied(p, &tied, &said));
+  bool own = hr_plan_find(p, HR_TENSOR_TOKENS, 0, ".weight", name, sizeof name);
+  bool head = hr_plan_find(p, HR_TENSOR_HEAD, 0, ".weight", name, sizeof name);
   if (!own && head && !tied) {
-    find(p, HR_TENSOR_TOKENS, 0, ".weight", name, sizeof name);
-    return no_tensor(p, name);
+    hr_plan_find(p, HR_TENSOR_TOKENS, 0, ".weight", name, sizeof name);
+    return hr_plan_no_tensor(p, name);
   }
   TRY(plan_embedding(p, m, own || !head ? HR_TENSOR_TOKENS : HR_TENSOR_HEAD));
   if (d->headless) return HR_OK;
   p->spare_head = own && head && tied;
   if (own && head && !tied) return plan_matrix(p, HR_TENSOR_HEAD, 0, d->vocab, d->width, &m->head);
-  return said && !tied && !head ? no_tensor(p, name) : HR_OK;
+  bool by_default = !hr_plan_is_safetensors(p) || (p->row->particulars & HR_HF_TIED);
+  return head || tied || (!said && by_default) ? HR_OK : no_head(p, name, said);
 }
 
-/* --- What must be there ----------------------------------------------------- */
-
-/* A weight and a bias are gain and shift of a norm. */
-static bool has(plan *p, unsigned slot, uint32_t layer, bool bias, char *name, size_t capacity) {
-  return p->names->name[slot] &&
-         find_norm_part(p, slot, layer, bias ? ".bias" : ".weight", bias ? ".beta" : ".gamma", name,
-                        capacity);
-}
-
-/* What the row says, and config.json. */
-static hr_status read_needs(const plan *p, uint64_t *needs, uint64_t *biases) {
-  static const struct {
-    const char *key;
-    uint64_t biases;
-  } said[] = {
-      {"attention_bias", HR_SLOTS_QKV | HR_SLOT(OUTPUT)},
-      {"use_qkv_bias", HR_SLOTS_QKV},
-      {"mlp_bias", HR_SLOTS_FFN},
-      {"use_bias", HR_SLOTS_LAYER},
-      {"bias", HR_SLOTS_LAYER},
-      {"enable_bias", HR_SLOTS_LAYER},
-  };
-  uint64_t types = 0;
-  bool typed = false, normed = false, found;
-  *needs = p->row->needs;
-  *biases = p->row->biases;
-  if (is_safetensors(p)) TRY(hr_source_u64(p->source, "type_vocab_size", &types, &typed, p->err));
-  if (types) *needs |= HR_SLOT(TYPES);
-  if (is_safetensors(p)) TRY(hr_source_bool(p->source, "qk_layernorm", &normed, &found, p->err));
-  if (normed) *needs |= HR_SLOT(QUERY_NORM) | HR_SLOT(KEY_NORM);
-  for (size_t i = 0; is_safetensors(p) && i < sizeof said / sizeof *said; i++) {
-    bool value;
-    TRY(hr_source_bool(p->source, said[i].key, &value, &found, p->err));
-    if (!found) continue;
-    *biases = value ? *biases | said[i].biases : *biases & ~said[i].biases;
-  }
-  return HR_OK;
-}
-
-/* The part of a tensor that is not there, called as the part that is. */
-static hr_status no_part(const plan *p, const char *there, const char *suffix) {
-  char name[128];
-  snprintf(name, sizeof name, "%.*s%s", (int)(strrchr(there, '.') - there), there, suffix);
-  return no_tensor(p, name);
-}
-
-/* The block would run without these, and give another answer. */
-static hr_status check_needs(plan *p, uint32_t layers) {
-  uint64_t needs, biases;
-  char name[128], weight[128];
-  TRY(read_needs(p, &needs, &biases));
-  for (unsigned slot = 0; slot < HR_TENSOR_SLOTS; slot++) {
-    uint64_t bit = UINT64_C(1) << slot;
-    uint32_t end = slot < HR_TENSOR_ATTENTION_NORM ? 1 : layers;
-    if (!has(p, slot, 0, false, weight, sizeof weight) && has(p, slot, 0, true, name, sizeof name))
-      return no_part(p, name, ".weight");
-    for (uint32_t i = 0; i < end && (needs | biases) & bit; i++) {
-      if (needs & bit && p->names->name[slot] && !has(p, slot, i, false, name, sizeof name))
-        return no_tensor(p, name);
-      if (biases & bit && has(p, slot, i, false, weight, sizeof weight) &&
-          !has(p, slot, i, true, name, sizeof name))
-        return no_part(p, weight, ".bias");
-    }
-  }
-  return HR_OK;
-}
-
-/* What one layer has all layers have. */
-static hr_status check_layers_alike(plan *p, uint32_t layers) {
-  char name[128];
-  for (unsigned slot = HR_TENSOR_ATTENTION_NORM; slot < HR_TENSOR_SLOTS; slot++)
-    for (int bias = 0; bias < 2; bias++) {
-      uint32_t with = 0, without = layers;
-      for (uint32_t i = 0; i < layers; i++) {
-        if (has(p, slot, i, bias, name, sizeof name))
-          with++;
-        else if (without == layers)
-          without = i;
-      }
-      if (with == 0 || with == layers) continue;
-      has(p, slot, without, bias, name, sizeof name);
-      return hr_fail(p->err, HR_ERROR_FILE,
-                     "%s: tensor '%s' is missing, expected it in each of %u layers: %u have it",
-                     hr_source_path(p->source), name, layers, with);
-    }
-  return HR_OK;
-}
-
-static hr_status plan_all(plan *p) {
+static hr_status plan_all(hr_plan *p) {
   hr_transformer *m = &p->loaded->transformer;
   hr_description *d = &m->description;
   char name[128];
   TRY(plan_tokens(p, m));
   TRY(plan_ends(p, m));
   if (p->row->particulars & HR_PARALLEL_BY_TENSOR)
-    d->parallel = !find(p, HR_TENSOR_FFN_NORM, 0, ".weight", name, sizeof name);
+    d->parallel = !hr_plan_find(p, HR_TENSOR_FFN_NORM, 0, ".weight", name, sizeof name);
   m->layer = hr_calloc(d->layers, sizeof *m->layer);
   if (!m->layer) return hr_fail_memory(p->err, "layers", d->layers * sizeof *m->layer);
   for (uint32_t i = 0; i < d->layers; i++) TRY(plan_layer(p, d, i, &m->layer[i]));
-  TRY(check_needs(p, d->layers));
-  TRY(check_layers_alike(p, d->layers));
+  TRY(hr_plan_check_needs(p));
   /* Not even an optional tensor is passed over because of its type. */
-  return p->refused[0] ? no_tensor(p, p->refused) : HR_OK;
-}
-
-/* Tensors that files carry and that say nothing new: causal masks, and angles
- * that follow from the values. */
-static bool harmless(const char *name) {
-  static const char *const endings[] = {".attn.bias", ".attn.masked_bias", ".attention.bias",
-                                        ".attention.masked_bias", ".rotary_emb.inv_freq",
-                                        ".attn_rot_embd.weight"};
-  size_t length = strlen(name);
-  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-    size_t n = strlen(endings[i]);
-    if (length >= n && strcmp(name + length - n, endings[i]) == 0) return true;
-  }
-  return false;
-}
-
-/* A tied head stored once more, or a head for a task that we don't do. */
-static bool is_spare(plan *p, const hr_tensor *t) {
-  const char *list = p->names->ignored, *word;
-  size_t length;
-  char name[128];
-  while (next_word(&list, &word, &length))
-    if (strncmp(t->name, word, length) == 0) return true;
-  return p->spare_head &&
-         (find(p, HR_TENSOR_HEAD, 0, ".weight", name, sizeof name) == t ||
-          find(p, HR_TENSOR_HEAD, 0, ".bias", name, sizeof name) == t);
-}
-
-static int compare_addresses(const void *a, const void *b) {
-  uintptr_t x = (uintptr_t) * (const hr_tensor *const *)a,
-            y = (uintptr_t) * (const hr_tensor *const *)b;
-  return x < y ? -1 : x > y;
-}
-
-/* The tensors that are read, sorted by address: a file may have hundreds of thousands. */
-static const hr_tensor **list_used(const plan *p) {
-  size_t count = p->loaded->item_count;
-  const hr_tensor **used = hr_calloc(count, sizeof *used);
-  if (!used) return NULL;
-  for (size_t i = 0; i < count; i++) used[i] = p->loaded->items[i].tensor;
-  qsort(used, count, sizeof *used, compare_addresses);
-  return used;
-}
-
-/* A tensor that no act of the block reads would change the model's answer if it
- * were known: leaving it out must not pass for running the model. */
-static hr_status refuse_unused(plan *p) {
-  size_t count = hr_source_tensor_count(p->source);
-  const hr_tensor **used = list_used(p);
-  hr_status status = used ? HR_OK : hr_fail_memory(p->err, "list of tensors", count);
-  for (size_t i = 0; i < count && status == HR_OK; i++) {
-    const hr_tensor *t = hr_source_tensor_at(p->source, i);
-    if (!bsearch(&t, used, p->loaded->item_count, sizeof *used, compare_addresses) &&
-        !harmless(t->name) && !is_spare(p, t))
-      status =
-          hr_fail(p->err, HR_ERROR_FILE,
-                  "%s: tensor '%s' is not known for architecture '%s', expected only tensors of "
-                  "its %u layers",
-                  hr_source_path(p->source), t->name, p->loaded->transformer.description.family,
-                  p->loaded->transformer.description.layers);
-  }
-  hr_free(used);
-  return status;
+  return p->refused[0] ? hr_plan_no_tensor(p, p->refused) : HR_OK;
 }
 
 /* Where everything lies is known before it is there. */
@@ -778,7 +664,8 @@ static hr_weights weights_of(const hr_source *source, hr_weights wanted) {
 hr_status hr_load_plan(const hr_source *source, hr_weights weights, hr_loaded *loaded,
                        hr_error *err) {
   *loaded = (hr_loaded){.all_f32 = true, .mapped = hr_source_is_packed(source)};
-  plan p = {.source = source, .weights = weights_of(source, weights), .loaded = loaded, .err = err};
+  hr_plan p = {.source = source, .weights = weights_of(source, weights), .loaded = loaded,
+               .err = err};
   hr_transformer *m = &loaded->transformer;
   if (hr_source_is_vocabulary(source))
     return hr_fail(err, HR_ERROR_FILE, "%s: holds no weights, expected a model with tensors",
@@ -787,7 +674,7 @@ hr_status hr_load_plan(const hr_source *source, hr_weights weights, hr_loaded *l
   p.names = hr_source_get_kind(source) == HR_SOURCE_GGUF ? p.row->gguf_names : p.row->hf_names;
   TRY(hr_describe(source, p.row, &m->description, err));
   TRY(plan_all(&p));
-  TRY(refuse_unused(&p));
+  TRY(hr_plan_refuse_unused(&p));
   if (!loaded->mapped) {
     loaded->weights = hr_reserve_pages(loaded->weight_bytes);
     if (!loaded->weights) return hr_fail_memory(err, "weights", loaded->weight_bytes);

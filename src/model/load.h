@@ -32,6 +32,8 @@ typedef struct hr_loaded {
   char note[256];      /* what was not held as asked, or empty */
   hr_load_item *items; /* what was planned */
   size_t item_count;
+  size_t spare_count;  /* tensors that no task done here reads, such as heads that fill masks */
+  char spare[128];     /* the first of them */
   char **labels;       /* [classes] what the scores of the classifier are for; NULL: not said */
 } hr_loaded;
 

@@ -555,6 +555,14 @@ size_t hr_source_refused_count(const hr_source *source) {
   return source->entry_count - source->readable_count;
 }
 
+hr_status hr_source_visit_refused(const hr_source *source, hr_source_member_fn *visit, void *arg,
+                                  hr_error *err) {
+  hr_status status = HR_OK;
+  for (size_t i = 0; i < source->entry_count && status == HR_OK; i++)
+    if (source->entries[i].refused) status = visit(arg, source->entries[i].tensor.name, err);
+  return status;
+}
+
 const char *hr_source_refused_type(const hr_source *source, const char *name) {
   const hr_source_entry *entry = hr_source_find_entry(source, name);
   return entry ? entry->refused : NULL;

@@ -97,6 +97,9 @@ hr_status hr_source_members(const hr_source *source, const char *key, hr_source_
 
 /* Tensors that are not counted because of their type. */
 size_t hr_source_refused_count(const hr_source *source);
+/* Their names, until the function gives a status other than HR_OK, which is then the result. */
+hr_status hr_source_visit_refused(const hr_source *source, hr_source_member_fn *visit, void *arg,
+                                  hr_error *err);
 
 /* Visits every key in file order with a short form of its value, for `info -v`. */
 typedef void hr_source_visit_fn(void *arg, const char *key, const char *type, const char *value);
