@@ -424,6 +424,14 @@ Test(chat, commands_and_faults_in_a_pipe) {
   /* The first line is answered, the second does not fit. */
   expect_one_line("printf 'a\\nThis is a longer text\\n' | $H chat $M -q -c 40 -n 4 --temp 0", 6,
                   "/reset", "larger -c");
+  /* What comes behind a full context is still read. */
+  r = shell("printf 'a\\nThis is a longer text\\n/reset\\na\\n' |"
+            " $H chat $M -q -c 40 -n 4 --temp 0");
+  cr_expect_eq(r.status, 6, "%s", r.err);
+  cr_assert_eq(lines_of(r.out), 2, "%s", r.out);
+  cr_expect_arr_eq(r.out, r.out + r.out_bytes / 2, r.out_bytes / 2, "%s", r.out);
+  cr_expect(strstr(r.err, "/reset") && lines_of(r.err) == 1, "%s", r.err);
+  finish(&r);
   expect_error("echo hi | $H chat $M -q --template gemma --system x --stop", 2, "--stop", "TEXT");
   r = shell("printf '{{ messages[0].content }}' >$D/t; "
             "echo Once upon a time | $H chat $M -c 9 --temp 0 --template $D/t");

@@ -81,6 +81,7 @@ typedef struct chat {
   cli_stops stops;
   cli_bytes ready, answer;
   uint64_t seed, turns; /* turns since the start, over resets */
+  int unanswered;       /* status of the first turn that found the context full, in a pipe */
 } chat;
 
 /* --- Messages ----------------------------------------------------------------- */
@@ -331,12 +332,11 @@ static bool is_blank(const cli_bytes *line) {
   return true;
 }
 
-/* What a fault of one turn means for the rest: a person can go on after those
- * of the conversation, a pipe can't. */
+/* What a fault of one turn means for the rest. After a full context comes /reset, in a pipe too;
+ * other faults of the conversation only a person can go on after. */
 static bool goes_on(const chat *c, int status) {
-  return status == HR_OK ||
-         (c->interactive && (status == HR_ERROR_USAGE || status == HR_ERROR_CONTEXT ||
-                             status == HR_ERROR_CANCELLED));
+  return status == HR_OK || status == HR_ERROR_CONTEXT ||
+         (c->interactive && (status == HR_ERROR_USAGE || status == HR_ERROR_CANCELLED));
 }
 
 static int do_line(chat *c, const cli_bytes *line, bool *leave) {
@@ -347,6 +347,7 @@ static int do_line(chat *c, const cli_bytes *line, bool *leave) {
                     (int)(line->used < 40 ? line->used : 40), line->data);
   if (what != SAY) return HR_OK;
   int status = take_turn(c, line);
+  if (status == HR_ERROR_CONTEXT && !c->interactive) c->unanswered = status;
   if (cli_interrupted() && c->interactive) cli_interrupt_done();
   return status;
 }
@@ -370,7 +371,7 @@ static int talk(chat *c) {
   }
   if (c->interactive && !leave) cli_note("%s", "");
   cli_bytes_free(&line);
-  if (goes_on(c, status)) status = HR_OK;
+  if (goes_on(c, status)) status = c->unanswered;
   return status == HR_OK && cli_interrupted() ? HR_ERROR_CANCELLED : status;
 }
 
@@ -506,7 +507,8 @@ const cli_command cli_chat_command = {
         "At a terminal lines are edited and kept in a history; /help, /reset and /quit are\n"
         "commands, Ctrl-C stops an answer, Ctrl-D leaves. From a pipe or file each line that is\n"
         "not blank is a turn, and the answers go to standard output, each with a newline behind\n"
-        "it.\n\n"
+        "it. A line that the context has no room for is told and passed over, up to a /reset; the\n"
+        "exit status is then 6.\n\n"
         "The conversation is written by the model's chat template. Markers in what a user types\n"
         "stay text. Of each prompt only what is new is evaluated; the answer is what the whole\n"
         "prompt would give. The seed of a turn is S plus the number of turns before it.",
