@@ -482,6 +482,16 @@ Test(cli, info_tells_the_acts_apart) {
   }
 }
 
+/* Matrices with the values of the file have nothing to lose. */
+Test(cli, info_points_to_the_loss) {
+  result r = shell("F=$ROOT/tests/fixtures/families/llama3.gguf;"
+                   " $H info $F; echo -----; $H info $F --weights f16");
+  const char *line = strstr(r.out, "--loss"), *second = strstr(r.out, "-----");
+  cr_assert(r.status == 0 && line && second, "%s%s", r.out, r.err);
+  cr_expect_gt(line, second);
+  finish(&r);
+}
+
 Test(cli, info_in_json) {
   result r = shell("$H info builtin --cpu --json");
   cr_assert_eq(r.status, 0);

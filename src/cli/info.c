@@ -359,6 +359,20 @@ static void print_memory(const hr_model *model, const memory *m) {
   print_pages(m, page);
 }
 
+/* True when a matrix is held in a type that may not have the values of the file's. */
+static bool changes_values(const hr_model *model, const hr_source *source) {
+  static const hr_format same[HR_PANEL_TYPES] = {[HR_PANEL_F16] = HR_FORMAT_F16,
+                                                 [HR_PANEL_BF16] = HR_FORMAT_BF16,
+                                                 [HR_PANEL_Q8] = HR_FORMAT_Q8_0};
+  for (size_t i = 0; i < model->loaded.held_count; i++) {
+    const hr_held *held = &model->loaded.held[i];
+    hr_panel_type type = held->matrix->type;
+    if (type != HR_PANEL_F32 && hr_source_tensor_at(source, held->tensor)->format != same[type])
+      return true;
+  }
+  return false;
+}
+
 static void print_sizes(const hr_model *model, const hr_source *source, const memory *m) {
   char a[CLI_SIZE_TEXT];
   type_count types[HR_FORMAT_COUNT];
@@ -381,6 +395,8 @@ static void print_sizes(const hr_model *model, const hr_source *source, const me
       before = ", ";
     }
   cli_print("\n");
+  if (changes_values(model, source))
+    cli_print("                in another type than the file's: --loss tells what that loses\n");
   if (model->loaded.spare_count)
     cli_print("not read        %zu %s, of other tasks: %s%s\n", model->loaded.spare_count,
               model->loaded.spare_count == 1 ? "tensor" : "tensors", model->loaded.spare,
