@@ -604,6 +604,13 @@ Test(cli, embed_cuts_only_when_asked) {
   r = shell("$H embed -c 8 --pooling mean --truncate 'One day a cat sat on a mat and'");
   cr_expect_not_null(strstr(r.err, "text 1 was cut"), "%s", r.err);
   finish(&r);
+  expect_error("$H embed -c 2 --pooling mean --ids 3,4,5", 6, "--ids: has 3", "--truncate");
+  r = shell("$H embed -c 2 --pooling mean --ids 3,4,5 --truncate");
+  s = shell("$H embed --pooling mean --ids 3,4");
+  cr_expect(strstr(r.err, "--ids was cut from 3 to 2"), "%s", r.err);
+  cr_expect_str_eq(r.out, s.out);
+  finish(&r);
+  finish(&s);
 }
 
 Test(cli, embed_says_what_it_misses) {

@@ -387,6 +387,8 @@ static void remove_folder(const path *folder) {
   unlink(path_of("%s/model.safetensors", folder->text).text);
   unlink(path_of("%s/config.json", folder->text).text);
   unlink(path_of("%s/tokenizer.json", folder->text).text);
+  unlink(path_of("%s/sentence_bert_config.json", folder->text).text);
+  unlink(path_of("%s/tokenizer_config.json", folder->text).text);
   rmdir(folder->text);
 }
 
@@ -826,6 +828,43 @@ Test(families, sentence_transformers_name_the_pooling) {
   json_decref(config);
 }
 
+/* Writes a file of one key into a folder. */
+static void write_key(const path *folder, const char *name, const char *key, json_t *value) {
+  json_t *object = json_pack("{s:o}", key, value);
+  cr_assert(object && json_dump_file(object, path_of("%s/%s", folder->text, name).text, 0) == 0);
+  json_decref(object);
+}
+
+/* The length of a text is sentence-transformers' own, or the tokenizer's where that is one. */
+Test(families, files_may_say_how_long_a_text_is) {
+  static const struct {
+    json_int_t own;
+    double tokenizer;
+    size_t limit;
+  } cases[] = {{5, 0, 5}, {5, 9, 5}, {0, 9, 9}, {0, 1e30, 0}, {40, 9, 0}, {0, 32, 0}, {0, 0.5, 0}};
+  json_t *config = json_read(FAMILIES "bert_config.json");
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    path folder = make_folder(FAMILIES "bert.safetensors", config);
+    if (cases[i].own)
+      write_key(&folder, "sentence_bert_config.json", "max_seq_length",
+                json_integer(cases[i].own));
+    if (cases[i].tokenizer > 0)
+      write_key(&folder, "tokenizer_config.json", "model_max_length",
+                json_real(cases[i].tokenizer));
+    hr_model *model = open_model(folder.text);
+    cr_expect_eq(hr_model_text_limit(model), cases[i].limit, "case %zu", i);
+    hr_model_free(model);
+    remove_folder(&folder);
+  }
+  path folder = make_folder(FAMILIES "bert.safetensors", config);
+  hr_error err = {0};
+  write_key(&folder, "sentence_bert_config.json", "max_seq_length", json_integer(0));
+  cr_expect_null(hr_model_open(folder.text, NULL, &err));
+  cr_expect(strstr(err.message, "'sentence_bert_config.max_seq_length' is 0"), "%s", err.message);
+  remove_folder(&folder);
+  json_decref(config);
+}
+
 /* --- Checkpoints that are not part of the project -------------------------------- */
 
 static const char *data_folder(void) {
@@ -1110,6 +1149,29 @@ Test(families, segments_come_with_the_ids) {
   expect_error("$H embed \"$MODEL\" --ids 1,5,2 --types 0,0 --scores", 2, "--types", "2 segments");
   expect_error("$H embed \"$MODEL\" --ids 1,5,2 --types 0,0,9 --scores", 2, "type 9", NULL);
   expect_error("$H embed \"$MODEL\" --types 0,0 a", 2, "--types", "--ids");
+  withdraw(&s);
+}
+
+/* What is too long is refused by the file's word for it, cut when asked, and taken with -c. */
+Test(families, embed_holds_to_the_length_in_the_files) {
+  served s = serve("bert", NULL);
+  write_key(&s.folder, "sentence_bert_config.json", "max_seq_length", json_integer(3));
+  expect_error("$H embed \"$MODEL\" --ids 1,5,2,7 --pooling mean", 6, "--ids: has 4 tokens",
+               "--truncate");
+  result r = shell("$H embed \"$MODEL\" --ids 1,5,2,7 --types 0,0,0,1 --pooling mean --truncate");
+  result t = shell("$H embed \"$MODEL\" --ids 1,5,2 --pooling mean");
+  cr_expect(r.status == 0 && strstr(r.err, "--ids was cut from 4 to 3 tokens"), "%s", r.err);
+  cr_expect_str_eq(r.out, t.out);
+  finish(&r);
+  finish(&t);
+  r = shell("$H embed \"$MODEL\" --ids 1,5,2,7 --pooling mean -c 32");
+  cr_expect(r.status == 0 && *r.out, "%s", r.err);
+  finish(&r);
+  r = shell("$H info \"$MODEL\"; $H pack \"$MODEL\" $D/p -q && $H info $D/p");
+  cr_expect(strstr(r.out, "32 positions in training, 3 for embed and rerank"), "%s", r.out);
+  cr_expect(r.status == 0 && strstr(strstr(r.out, "family") + 1, ", 3 for embed"), "%s%s", r.out,
+            r.err);
+  finish(&r);
   withdraw(&s);
 }
 

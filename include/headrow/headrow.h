@@ -138,6 +138,9 @@ typedef enum hr_pooling {
 HR_API size_t hr_model_vocab_size(const hr_model *model);
 /* Positions the model was trained for; 0 where the file doesn't say. */
 HR_API size_t hr_model_trained_context(const hr_model *model);
+/* Tokens of a text that is to become one vector or score, where the model's files say less than
+ * that, else 0. Sessions don't hold to it. */
+HR_API size_t hr_model_text_limit(const hr_model *model);
 /* Width of the embedding: of a row of hidden states. */
 HR_API size_t hr_model_width(const hr_model *model);
 /* False for encoders without a language-model head: they give hidden states only. */

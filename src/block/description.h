@@ -75,6 +75,7 @@ typedef struct hr_description {
   uint32_t ffn_width;
   uint32_t vocab;
   uint32_t context;       /* positions the model was trained for */
+  uint32_t text_limit;    /* tokens of a text that is to become one vector; 0: as context */
 
   hr_norm_kind norm;
   hr_norm_place norm_place;

@@ -33,7 +33,9 @@ static const char *bias_text(const hr_matrix *m) {
 
 static void print_embedding(const hr_transformer *t) {
   const hr_description *d = &t->description;
-  cli_print("context         %u positions in training\n", d->context);
+  cli_print("context         %u positions in training", d->context);
+  if (d->text_limit) cli_print(", %u for embed and rerank", d->text_limit);
+  cli_print("\n");
   cli_print("embedding       %u tokens of width %u", d->vocab, d->width);
   if (d->embedding_scale != 1.0f) cli_print(", times %g", (double)d->embedding_scale);
   if (d->types == 1) cli_print(", plus a segment type's");
@@ -220,7 +222,8 @@ json_t *cli_json_acts(const hr_transformer *t) {
       activation_names[d->activation], "gated", d->gated, "parallel", d->parallel, "final_norm",
       t->final_norm.gain != NULL, "head_tied", head_is_tied(t));
   json_object_update_new(
-      acts, json_pack("{s:o, s:b, s:f, s:f, s:f, s:f, s:b, s:i, s:b, s:i, s:s}", "windows",
+      acts, json_pack("{s:o, s:o, s:b, s:f, s:f, s:f, s:f, s:b, s:i, s:b, s:i, s:s}", "text_limit",
+                      json_known(d->text_limit), "windows",
                       json_windows(d), "query_key_norm", t->layer[0].query_norm.gain != NULL,
                       "embedding_scale", (double)d->embedding_scale, "score_scale",
                       (double)d->score_scale, "score_cap", (double)d->score_cap, "logit_cap",

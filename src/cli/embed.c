@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * headrow embed: one vector for each text. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,8 +32,10 @@ static const cli_option options[] = {
      "the scores of the model's classifier in place of the vector; what\n"
      "they are called is told on standard error",
      CLI_FLAG, AT(scores)},
-    {"truncate", 0, NULL, "cut a text that is longer than the context, and say so", CLI_FLAG,
-     AT(truncate)},
+    {"truncate", 0, NULL,
+     "cut a text that is longer than the context or the length in the\n"
+     "model's files, and say so",
+     CLI_FLAG, AT(truncate)},
     {"json", 0, NULL, "a line of JSON for each text", CLI_FLAG, AT(json)},
 };
 
@@ -45,10 +48,14 @@ static size_t find_inner(const int32_t *whole, size_t count, const int32_t *inne
   return count - length; /* the tokenizer joins them: keep what follows */
 }
 
-/* Leaves the tokens around the text and takes its own away from the end. */
+/* Leaves the tokens around the text and takes its own away from the end; of ids the last go. */
 static int cut(const hr_model *model, cli_text *t, size_t limit) {
   int32_t *inner;
   size_t length;
+  if (!t->text) {
+    t->count = limit;
+    return HR_OK;
+  }
   int status = cli_tokenize(model, t->text, t->length, 0, &inner, &length);
   if (status != HR_OK) return status;
   size_t before = find_inner(t->ids, t->count, inner, length);
@@ -63,30 +70,39 @@ static int cut(const hr_model *model, cli_text *t, size_t limit) {
   return HR_OK;
 }
 
-static int tokenize_text(const settings *s, const hr_model *model, cli_text_list *list, size_t i,
-                         size_t limit) {
-  cli_text *t = &list->item[i];
-  int status = cli_tokenize(model, t->text, t->length, HR_TOKENIZE_SPECIAL, &t->ids, &t->count);
-  if (status != HR_OK) return status;
-  if (t->count == 0)
-    return cli_fail(HR_ERROR_USAGE, "text %zu: has no tokens, expected at least one", i + 1);
-  if (t->count <= limit) return HR_OK;
+/* What may be too long, for messages. */
+typedef struct limit {
+  size_t tokens;
+  bool by_files;
+} limit;
+
+static int fit(const settings *s, const hr_model *model, cli_text *t, size_t number, limit most) {
+  size_t whole = t->count;
+  char name[32] = "--ids";
+  if (t->text) snprintf(name, sizeof name, "text %zu", number);
+  if (whole <= most.tokens) return HR_OK;
   if (!s->truncate)
     return cli_fail(HR_ERROR_CONTEXT,
-                    "text %zu: has %zu tokens, expected at most %zu; --truncate cuts it", i + 1,
-                    t->count, limit);
-  size_t whole = t->count;
-  status = cut(model, t, limit);
+                    "%s: has %zu tokens, expected at most %zu%s; --truncate cuts %s", name, whole,
+                    most.tokens, most.by_files ? ", as the model's files say (-c allows more)" : "",
+                    t->text ? "it" : "the last");
+  int status = cut(model, t, most.tokens);
   if (status == HR_OK && !s->common.quiet)
-    cli_note("warning: text %zu was cut from %zu to %zu tokens", i + 1, whole, limit);
+    cli_note("warning: %s was cut from %zu to %zu tokens", name, whole, most.tokens);
   return status;
 }
 
 static int tokenize_all(const settings *s, const hr_model *model, cli_text_list *list,
-                        size_t limit) {
+                        limit most) {
   for (size_t i = 0; i < list->count; i++) {
-    if (list->item[i].ids) continue; /* given as ids */
-    int status = tokenize_text(s, model, list, i, limit);
+    cli_text *t = &list->item[i];
+    int status = t->text ? cli_tokenize(model, t->text, t->length, HR_TOKENIZE_SPECIAL, &t->ids,
+                                        &t->count)
+                         : HR_OK;
+    if (status == HR_OK && t->text && t->count == 0)
+      status =
+          cli_fail(HR_ERROR_USAGE, "text %zu: has no tokens, expected at least one", i + 1);
+    if (status == HR_OK) status = fit(s, model, t, i + 1, most);
     if (status != HR_OK) return status;
   }
   return HR_OK;
@@ -177,7 +193,9 @@ static int embed(const settings *s, const hr_model *model, cli_text_list *list) 
   if (status != HR_OK) return status;
   hr_session *session = cli_open_session(&s->common, model, &status);
   if (!session) return status;
-  status = tokenize_all(s, model, list, hr_session_context(session));
+  limit most;
+  most.tokens = cli_text_limit(&s->common, model, session, &most.by_files);
+  status = tokenize_all(s, model, list, most);
   p.vector = calloc(p.width, sizeof *p.vector);
   if (status == HR_OK && !p.vector) status = cli_fail_memory();
   if (status == HR_OK) status = cli_encode(&s->common, session, list, print_vectors, &p);

@@ -26,7 +26,7 @@ static const cli_option options[] = {
 /* --- Scores --------------------------------------------------------------------- */
 
 static int tokenize_pair(const settings *s, const hr_model *model, cli_text *t, size_t number,
-                         size_t limit) {
+                         size_t limit, bool by_files) {
   hr_error err;
   size_t query = strlen(s->query);
   if (hr_tokenize_pair(model, s->query, query, t->text, t->length, NULL, NULL, 0, &t->count,
@@ -34,8 +34,8 @@ static int tokenize_pair(const settings *s, const hr_model *model, cli_text *t, 
     return cli_fail_error(NULL, &err);
   if (t->count > limit)
     return cli_fail(HR_ERROR_CONTEXT,
-                    "text %zu: has %zu tokens with the query, expected at most %zu", number,
-                    t->count, limit);
+                    "text %zu: has %zu tokens with the query, expected at most %zu%s", number,
+                    t->count, limit, by_files ? ", as the model's files say; -c allows more" : "");
   t->ids = calloc(t->count + 1, sizeof *t->ids);
   t->types = calloc(t->count + 1, sizeof *t->types);
   if (!t->ids || !t->types) return cli_fail_memory();
@@ -95,8 +95,10 @@ static int rerank(const settings *s, const hr_model *model, cli_text_list *list)
                     s->common.positional.item[0], hr_model_classes(model));
   hr_session *session = cli_open_session(&s->common, model, &status);
   if (!session) return status;
+  bool by_files;
+  size_t limit = cli_text_limit(&s->common, model, session, &by_files);
   for (size_t i = 0; i < list->count && status == HR_OK && !s->common.ids; i++)
-    status = tokenize_pair(s, model, &list->item[i], i + 1, hr_session_context(session));
+    status = tokenize_pair(s, model, &list->item[i], i + 1, limit, by_files);
   float *scores = calloc(list->count, sizeof *scores);
   if (status == HR_OK && !scores) status = cli_fail_memory();
   if (status == HR_OK) status = cli_encode(&s->common, session, list, keep_scores, scores);

@@ -78,6 +78,13 @@ int cli_find_texts(const cli_common *common, size_t first, const char *file, cli
   return status;
 }
 
+size_t cli_text_limit(const cli_common *common, const hr_model *model, const hr_session *session,
+                      bool *by_files) {
+  size_t limit = hr_model_text_limit(model), context = hr_session_context(session);
+  *by_files = limit && limit < context && !common->context.given;
+  return *by_files ? limit : context;
+}
+
 void cli_free_texts(cli_text_list *list) {
   for (size_t i = 0; i < list->count; i++) {
     free(list->item[i].ids);

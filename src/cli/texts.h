@@ -33,6 +33,10 @@ int cli_add_ids(const cli_common *common, const char *types, cli_text_list *list
 #define CLI_TYPES_HELP                                                        \
   "segment of each of --ids (token types): 0 and 1 in a pair of texts;\n" \
   "default: all 0"
+/* Tokens that a text may have: what the session holds, or less where the model's files say so
+ * and --ctx does not. *by_files tells which. */
+size_t cli_text_limit(const cli_common *common, const hr_model *model, const hr_session *session,
+                      bool *by_files);
 void cli_free_texts(cli_text_list *list);
 
 /* What the scores of the model's classifier are called; null where its files do not say. */

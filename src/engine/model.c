@@ -201,6 +201,10 @@ size_t hr_model_trained_context(const hr_model *model) {
   return model->loaded.transformer.description.context;
 }
 
+size_t hr_model_text_limit(const hr_model *model) {
+  return model->loaded.transformer.description.text_limit;
+}
+
 size_t hr_model_width(const hr_model *model) {
   return model->loaded.transformer.description.width;
 }

@@ -103,6 +103,8 @@ static const value_name POOLING = {"pooling_type", {NULL}};
 static const value_name POOL_MEAN = {NULL, {"1_Pooling.pooling_mode_mean_tokens"}};
 static const value_name POOL_CLS = {NULL, {"1_Pooling.pooling_mode_cls_token"}};
 static const value_name POOL_LAST = {NULL, {"1_Pooling.pooling_mode_lasttoken"}};
+static const value_name TEXT_LIMIT = {NULL, {"sentence_bert_config.max_seq_length"}};
+static const value_name TOKENIZER_LIMIT = {NULL, {"tokenizer_config.model_max_length"}};
 static const value_name POOL_WORD = {NULL, {"emb_pooler"}};
 
 /* --- What we lack ------------------------------------------------------------ */
@@ -683,6 +685,19 @@ static hr_status describe_pooling(reader *r, hr_description *d) {
   return HR_OK;
 }
 
+/* sentence-transformers cuts texts to a length in a file of its own, or else to the tokenizer's,
+ * which may be anything where nobody set it. */
+static hr_status describe_text_limit(reader *r, hr_description *d) {
+  double limit;
+  bool found;
+  TRY(read_real(r, &TEXT_LIMIT, &limit, &found));
+  if (found && (limit < 1 || limit != floor(limit)))
+    return refuse_number(r, limit, "a whole number, 1 or more");
+  if (!found) TRY(read_real(r, &TOKENIZER_LIMIT, &limit, &found));
+  if (found && limit >= 1 && limit < d->context) d->text_limit = (uint32_t)limit;
+  return HR_OK;
+}
+
 static hr_status refuse_switches(reader *r) {
   for (size_t i = 0; i < sizeof switches_we_lack / sizeof *switches_we_lack; i++) {
     const char *key = switches_we_lack[i].key;
@@ -801,5 +816,6 @@ hr_status hr_describe(const hr_source *source, const hr_architecture *row, hr_de
   TRY(describe_window(&r, d));
   TRY(describe_scores(&r, d));
   TRY(describe_pooling(&r, d));
+  TRY(describe_text_limit(&r, d));
   return refuse_what_we_lack(&r, d);
 }

@@ -102,7 +102,7 @@ static void put_tensors(values *v, const hr_source *source) {
 static const char *const companions[] = {
     "config.json",           "1_Pooling/config.json",   "tokenizer.json",
     "tokenizer.model",       "tokenizer_config.json",   "special_tokens_map.json",
-    "generation_config.json", "chat_template.jinja",
+    "generation_config.json", "chat_template.jinja",   "sentence_bert_config.json",
 };
 enum { COMPANIONS = sizeof companions / sizeof *companions };
 

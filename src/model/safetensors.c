@@ -18,14 +18,23 @@
 static const char extension[] = ".safetensors";
 static const char index_extension[] = ".safetensors.index.json";
 
+/* Files that say more, and what goes before their keys: how rows become one vector, and how long
+ * a text may be. The first two are those of sentence-transformers. */
+static const struct {
+  const char *prefix, *name;
+  const char *only; /* of its keys; NULL: all */
+} beside_config[] = {
+    {"1_Pooling", "1_Pooling/config.json", NULL},
+    {"sentence_bert_config", "sentence_bert_config.json", NULL},
+    {"tokenizer_config", "tokenizer_config.json", "model_max_length"},
+};
+enum { BESIDE = sizeof beside_config / sizeof *beside_config };
+
 typedef struct values {
   json_t *config;
-  json_t *pooling; /* of 1_Pooling/config.json, which sentence-transformers writes; may be NULL */
+  json_t *beside[BESIDE]; /* NULL: there is no such file */
   char *path;
 } values;
-
-/* Before the keys of that file. */
-static const char pooling_prefix[] = "1_Pooling.";
 
 /* --- JSON files ------------------------------------------------------------ */
 
@@ -89,9 +98,12 @@ static bool st_lookup(const hr_source *source, const char *key, hr_value *value)
   const values *own = source->values;
   const json_t *json = own->config;
   const char *whole = key;
-  if (strncmp(key, pooling_prefix, sizeof pooling_prefix - 1) == 0) {
-    json = own->pooling;
-    key += sizeof pooling_prefix - 1;
+  for (size_t i = 0; i < BESIDE; i++) {
+    size_t n = strlen(beside_config[i].prefix);
+    if (strncmp(key, beside_config[i].prefix, n) != 0 || key[n] != '.') continue;
+    json = own->beside[i];
+    key += n + 1;
+    break;
   }
   for (const char *dot; (dot = strchr(key, '.')); key = dot + 1) {
     char outer[128];
@@ -148,14 +160,16 @@ static void visit_object(const hr_source *source, json_t *object, const char *ou
 static void st_visit(const hr_source *source, hr_source_visit_fn *visit, void *arg) {
   const values *own = source->values;
   visit_object(source, own->config, "", 1, visit, arg);
-  if (own->pooling) visit_object(source, own->pooling, "1_Pooling", 1, visit, arg);
+  for (size_t i = 0; i < BESIDE; i++)
+    if (own->beside[i])
+      visit_object(source, own->beside[i], beside_config[i].prefix, 1, visit, arg);
 }
 
 static void st_finish(hr_source *source) {
   values *own = source->values;
   if (!own) return;
   json_decref(own->config);
-  json_decref(own->pooling);
+  for (size_t i = 0; i < BESIDE; i++) json_decref(own->beside[i]);
   hr_free(own->path);
   hr_free(own);
   source->values = NULL;
@@ -205,16 +219,6 @@ static char *find_config(const char *path, hr_error *err) {
   return NULL;
 }
 
-/* How rows become one vector is in a folder of its own, where anyone says it. */
-static hr_status read_pooling(values *own, const char *path, hr_error *err) {
-  char *pooling = beside(path, folder_length(path), "1_Pooling/config.json", err);
-  if (!pooling) return HR_ERROR_MEMORY;
-  bool there = hr_source_file_exists(pooling);
-  if (there) own->pooling = parse_file(pooling, err);
-  hr_free(pooling);
-  return there && !own->pooling ? err->status : HR_OK;
-}
-
 static hr_status check_module(const char *path, const json_t *module, hr_error *err) {
   static const char *const known[] = {"Transformer", "Pooling", "Normalize"};
   const char *type = json_string_value(json_object_get(module, "type"));
@@ -251,6 +255,54 @@ static hr_status read_modules(const char *path, hr_error *err) {
   return status;
 }
 
+/* An object with one member of another; takes the other. NULL: memory is out. */
+static json_t *keep_one(json_t *object, const char *key) {
+  json_t *kept = json_object(), *value = json_object_get(object, key);
+  if (kept && value && json_object_set(kept, key, value) != 0) {
+    json_decref(kept);
+    kept = NULL;
+  }
+  json_decref(object);
+  return kept;
+}
+
+/* Integers become real numbers: tokenizers name lengths that no machine has. where and what
+ * are for messages. */
+static json_t *parse_map(const hr_file_map *map, const char *where, const char *what,
+                         const char *only, hr_error *err) {
+  if (hr_source_check_start(map, where, err) != HR_OK) return NULL;
+  json_t *json = hr_json_parse(where, what, map->data, map->bytes,
+                               JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, err);
+  if (!json || !only) return json;
+  json = keep_one(json, only);
+  if (!json) hr_fail_memory(err, where, map->bytes);
+  return json;
+}
+
+static hr_status parse_beside(hr_source *source, size_t i, hr_error *err) {
+  const char *name = beside_config[i].name, *config = source->values_path;
+  values *own = source->values;
+  hr_file_map map;
+  bool found;
+  char what[64];
+  hr_status status = hr_source_open_beside(source, name, &map, &found, err);
+  if (status != HR_OK || !found) return status;
+  snprintf(what, sizeof what, "the %s ", name);
+  char *where = source->packed ? NULL : beside(config, folder_length(config), name, err);
+  if (source->packed || where)
+    own->beside[i] = parse_map(&map, where ? where : source->path, where ? "" : what,
+                               beside_config[i].only, err);
+  hr_file_map_close(&map);
+  hr_free(where);
+  return own->beside[i] ? HR_OK : err->status;
+}
+
+static hr_status read_beside(hr_source *source, hr_error *err) {
+  hr_status status = HR_OK;
+  for (size_t i = 0; i < BESIDE && status == HR_OK; i++) status = parse_beside(source, i, err);
+  return status;
+}
+
 static hr_status read_config(hr_source *source, const char *path, hr_error *err) {
   values *own = hr_calloc(1, sizeof *own);
   source->kind = HR_SOURCE_SAFETENSORS;
@@ -263,7 +315,7 @@ static hr_status read_config(hr_source *source, const char *path, hr_error *err)
   own->config = parse_file(own->path, err);
   if (!own->config) return err->status;
   hr_status status = read_modules(path, err);
-  return status == HR_OK ? read_pooling(own, path, err) : status;
+  return status == HR_OK ? read_beside(source, err) : status;
 }
 
 /* Up to where the names of a model's files differ: "x/" of x/tokenizer.json, "x/NAME_" of
@@ -333,8 +385,7 @@ hr_status hr_safetensors_read_packed(hr_source *source, hr_error *err) {
   source->values = own;
   source->ops = &ops;
   hr_status status = parse_packed(source, "config.json", &own->config, err);
-  return status == HR_OK ? parse_packed(source, "1_Pooling/config.json", &own->pooling, err)
-                         : status;
+  return status == HR_OK ? read_beside(source, err) : status;
 }
 
 /* --- Tensors --------------------------------------------------------------- */
