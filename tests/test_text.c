@@ -650,6 +650,17 @@ Test(bpe, missing_bytes) {
   t = make(&b.vocab);
   EXPECT(t, "azz", PLAIN, 'a', BPE_END, BPE_END);
   hr_tokenizer_free(t);
+  /* What no UTF-8 has is U+FFFD, before it is unknown. */
+  b.tokens[0xff].length = b.tokens[0xc0].length = 2;
+  snprintf(b.texts[0xff], sizeof b.texts[0xff], "yy");
+  snprintf(b.texts[0xc0], sizeof b.texts[0xc0], "xx");
+  b.tokens[0xff].text = b.texts[0xff];
+  b.tokens[0xc0].text = b.texts[0xc0];
+  t = make(&b.vocab);
+  EXPECT(t, "a\xff\xc0q", PLAIN, 'a', 0xef, 0xbf, 0xbd, 0xef, 0xbf, 0xbd, 'q');
+  EXPECT(t, "\xff", PLAIN, 0xef, 0xbf, 0xbd);
+  EXPECT(t, "\xfe", PLAIN, 0xfe);
+  hr_tokenizer_free(t);
 }
 
 Test(bpe, refusals) {

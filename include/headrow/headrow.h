@@ -173,7 +173,8 @@ enum {
 
 /* Turns length bytes of text (any bytes) into ids. At most capacity ids are
  * written; *count is set to the number there are, so a call with capacity 0
- * and ids NULL asks for the size. Fails without a tokenizer. */
+ * and ids NULL asks for the size. Fails without a tokenizer. Bytes that no UTF-8 has
+ * (0xc0, 0xc1, 0xf5 and above) are U+FFFD where a vocabulary of bytes has no token for them. */
 HR_API hr_status hr_tokenize(const hr_model *model, const char *text, size_t length,
                              unsigned flags, int32_t *ids, size_t capacity, size_t *count,
                              hr_error *err);

@@ -92,8 +92,35 @@ bool hr_join_by_rank(const void *arg, const hr_symbol *left, const hr_symbol *ri
 
 /* --- Encoding -------------------------------------------------------------- */
 
+#define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
+
+/* Bytes that no text in UTF-8 has, and that some vocabularies have no token for. */
+static bool is_never(const hr_tokenizer *t, char c) {
+  uint8_t byte = (uint8_t)c;
+  return (byte == 0xc0 || byte == 0xc1 || byte >= 0xf5) && t->byte_id[byte] < 0;
+}
+
+/* Those become U+FFFD, as wherever UTF-8 is read: the unknown token, if there is one, may
+ * be one that ends a text. */
+static bool replace_never(const hr_tokenizer *t, const char **text, size_t *length,
+                          hr_buffer *copy) {
+  size_t i = 0;
+  while (i < *length && !is_never(t, (*text)[i])) i++;
+  if (i == *length) return true;
+  copy->length = 0;
+  bool good = hr_buffer_put(copy, *text, i);
+  for (; good && i < *length; i++)
+    good = is_never(t, (*text)[i]) ? hr_buffer_put(copy, REPLACEMENT, sizeof REPLACEMENT - 1)
+                                   : hr_buffer_put(copy, *text + i, 1);
+  *text = copy->text;
+  *length = copy->length;
+  return good;
+}
+
 hr_status hr_bytes_encode(hr_encoder *encoder, const char *text, size_t length) {
   const hr_tokenizer *t = encoder->tokenizer;
+  if (!replace_never(t, &text, &length, &encoder->word))
+    return hr_encoder_memory(encoder, 3 * length);
   hr_merger *merger = &encoder->merger;
   merger->count = 0;
   for (size_t i = 0; i < length; i++)

@@ -59,7 +59,7 @@ typedef struct hr_encoder {
   bool after_unknown;    /* the last id stands for unknown characters, more of which it takes in */
   hr_pieces normal, pieces;
   hr_merger merger;
-  hr_buffer word;        /* WordPiece: with its mark */
+  hr_buffer word;        /* WordPiece: with its mark; bytes: with U+FFFD in it */
   struct hr_best *best;  /* unigram: the best way to each position */
   size_t best_capacity;
 } hr_encoder;
