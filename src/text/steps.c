@@ -3,6 +3,7 @@
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -13,6 +14,13 @@
  * a letter for a byte twice, and some more stand around each piece. */
 #define GROWTH 64
 #define GROWTH_BYTES 1024
+/* What the patterns may take in all, counted in parts of a pattern that are tried and bytes
+ * that are passed or gone back over: an ordinary one takes about five for a byte of the text.
+ * The interpreter's heap is for groups that repeat along a text, of which it keeps each turn. */
+#define WORK 256
+#define WORK_BYTES 10000000
+#define HEAP 512
+#define HEAP_BYTES (64 << 20)
 
 struct hr_steps {
   pcre2_general_context *memory;
@@ -41,12 +49,14 @@ static hr_status compile_pattern(const hr_steps *steps, hr_compiled *to, const c
   pcre2_compile_context *context = pcre2_compile_context_create(steps->memory);
   if (!context) return hr_fail_memory(err, where, 0);
   /* As in the patterns' home, ^ and $ are the ends of lines. No pattern may move inside a
-   * code point. */
-  uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+   * code point. The calls before each part of a pattern are count_work's. */
+  uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C |
+                     PCRE2_AUTO_CALLOUT;
   to->code =
       pcre2_compile((PCRE2_SPTR)pattern.text, pattern.length, options, &code, &offset, context);
   pcre2_compile_context_free(context);
   if (to->code) {
+    (void)pcre2_pattern_info(to->code, PCRE2_INFO_BACKREFMAX, &to->compares);
     (void)pcre2_jit_compile(to->code, PCRE2_JIT_COMPLETE); /* without it PCRE2 interprets */
     return HR_OK;
   }
@@ -123,6 +133,20 @@ void hr_steps_free(hr_steps *steps) {
 
 /* --- Pieces ---------------------------------------------------------------- */
 
+static size_t capped_sum(size_t a, size_t b) {
+  size_t sum;
+  return hr_add_size(a, b, &sum) ? sum : SIZE_MAX;
+}
+
+static size_t times_and(size_t length, size_t times, size_t more) {
+  size_t product;
+  return hr_mul_size(length, times, &product) ? capped_sum(product, more) : SIZE_MAX;
+}
+
+static size_t most_work(const hr_pieces *pieces) {
+  return times_and(pieces->bytes, WORK, WORK_BYTES);
+}
+
 bool hr_buffer_put(hr_buffer *buffer, const char *text, size_t length) {
   void *block = buffer->text;
   if (length == 0) return true;
@@ -163,6 +187,7 @@ bool hr_pieces_load(hr_pieces *pieces, const char *text, size_t length) {
   pieces->now.most = pieces->next.most = most;
   pieces->now.full = pieces->next.full = false;
   pieces->now.length = pieces->cut_count = 0;
+  pieces->bytes = capped_sum(pieces->bytes, length);
   if (!hr_buffer_put(&pieces->now, text, length) || !add_cut(pieces, 0, length)) return false;
   take_cut(pieces);
   return true;
@@ -226,15 +251,46 @@ static bool cleaned(hr_pieces *pieces, const char **subject) {
   return true;
 }
 
-static bool prepare_matching(const hr_steps *steps, hr_pieces *pieces) {
-  size_t length = pieces->now.length;
+/* What a pattern has taken since the last call: a part of it was tried, after it passed or gave
+ * back bytes. Groups that are looked for again may be compared from their start to their end. */
+static int count_work(pcre2_callout_block *at, void *counted_with) {
+  const matching *m = counted_with;
+  hr_pieces *pieces = m->pieces;
+  size_t place = at->current_position, before = pieces->place, work = 1;
+  pieces->place = place;
+  work += place > before ? place - before : before - place;
+  for (uint32_t i = 1; m->step->compares && i < at->capture_top; i++) {
+    size_t start = at->offset_vector[2 * i], end = at->offset_vector[2 * i + 1];
+    work += start < end && end != PCRE2_UNSET ? end - start + 1 : 1;
+  }
+  pieces->work = capped_sum(pieces->work, work);
+  return pieces->work > most_work(pieces) ? PCRE2_ERROR_MATCHLIMIT : 0;
+}
+
+static bool prepare_matching(const hr_steps *steps, matching *m) {
+  hr_pieces *pieces = m->pieces;
   if (!pieces->match) pieces->match = pcre2_match_data_create(1, steps->memory);
   if (!pieces->limits) pieces->limits = pcre2_match_context_create(steps->memory);
   if (!pieces->match || !pieces->limits) return false;
-  /* Enough for a pattern that takes a long run and gives it back byte by byte. */
-  size_t limit = length < (1u << 26) ? 10000000 + 16 * length : UINT32_MAX;
-  pcre2_set_match_limit(pieces->limits, (uint32_t)limit);
+  size_t heap = times_and(pieces->now.length, HEAP, HEAP_BYTES) / 1024;
+  pcre2_set_heap_limit(pieces->limits, heap < UINT32_MAX ? (uint32_t)heap : UINT32_MAX);
+  pcre2_set_match_limit(pieces->limits, UINT32_MAX);
+  pcre2_set_callout(pieces->limits, count_work, m);
   return true;
+}
+
+static hr_status fail_pattern(const matching *m, int result, size_t bytes) {
+  char reason[128] = "";
+  hr_piece pattern = m->step->step.pattern;
+  if (result == PCRE2_ERROR_NOMEMORY) return out_of_memory(m->err, bytes);
+  if (result == PCRE2_ERROR_MATCHLIMIT)
+    snprintf(reason, sizeof reason, "it takes more than %zu steps for %zu bytes of text",
+             most_work(m->pieces), m->pieces->bytes);
+  else
+    pcre2_get_error_message(result, (PCRE2_UCHAR *)reason, sizeof reason);
+  return hr_fail(m->err, HR_ERROR_FILE,
+                 "%s: the pattern \"%.100s\" of its tokenizer can't cut the text: %s", m->where,
+                 pattern.text, reason);
 }
 
 static hr_status run_pattern(const matching *m, hr_text_span span, size_t from, uint32_t options,
@@ -243,18 +299,14 @@ static hr_status run_pattern(const matching *m, hr_text_span span, size_t from, 
   pcre2_match_data *data = m->pieces->match;
   const pcre2_code *code = m->step->code;
   options |= PCRE2_NO_UTF_CHECK;
+  m->pieces->place = from;
   int result = pcre2_match(code, subject, span.length, from, options, data, m->pieces->limits);
   /* The compiled form has a small stack, the interpreter has the heap. */
   if (result == PCRE2_ERROR_JIT_STACKLIMIT)
     result = pcre2_match(code, subject, span.length, from, options | PCRE2_NO_JIT, data,
                          m->pieces->limits);
   *any = result >= 0;
-  if (result == PCRE2_ERROR_NOMEMORY) return out_of_memory(m->err, span.length);
-  if (result < 0 && result != PCRE2_ERROR_NOMATCH) {
-    char reason[128] = "";
-    pcre2_get_error_message(result, (PCRE2_UCHAR *)reason, sizeof reason);
-    return hr_fail(m->err, HR_ERROR_USAGE, "the text can't be cut into words: %s", reason);
-  }
+  if (result < 0 && result != PCRE2_ERROR_NOMATCH) return fail_pattern(m, result, span.length);
   if (*any) {
     const PCRE2_SIZE *ends = pcre2_get_ovector_pointer(data);
     *found = (hr_text_span){ends[0], ends[1] > ends[0] ? ends[1] - ends[0] : 0};
@@ -411,7 +463,7 @@ hr_status hr_steps_run(const hr_steps *steps, hr_pieces *pieces, bool first, hr_
   for (size_t i = 0; i < steps->count && status == HR_OK; i++) {
     matching m = {
         .step = &steps->step[i], .pieces = pieces, .where = steps->where, .err = err};
-    if (m.step->code && (!cleaned(pieces, &m.subject) || !prepare_matching(steps, pieces)))
+    if (m.step->code && (!cleaned(pieces, &m.subject) || !prepare_matching(steps, &m)))
       return out_of_memory(err, pieces->now.length);
     status = run_step(&m, first);
   }

@@ -39,16 +39,20 @@ typedef struct hr_pieces {
   int32_t *codes;  /* code points of a piece */
   size_t code_capacity;
   void *match, *limits; /* PCRE2's */
+  size_t bytes;         /* loaded so far, which is what patterns may take work for */
+  size_t work, place;   /* what they took, and where the one at work is */
 } hr_pieces;
 
-/* Starts with one piece. False when memory is out. */
+/* Starts with one piece. Texts loaded one after another are parts of one text as to the work
+ * that is done for it. False when memory is out. */
 bool hr_pieces_load(hr_pieces *pieces, const char *text, size_t length);
 void hr_pieces_clear(hr_pieces *pieces);
 
 /* Takes the pieces through all steps. Any bytes are fine: one that is not part
  * of a code point counts as a character that is no letter, number, punctuation
  * or space. first: the first piece is where the text begins. Steps come from
- * files: a text that they make longer and longer is an error. */
+ * files: a text that they make longer and longer is an error, as is a pattern that takes more
+ * work than grows with the text. */
 hr_status hr_steps_run(const hr_steps *steps, hr_pieces *pieces, bool first, hr_error *err);
 
 #endif

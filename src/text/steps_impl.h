@@ -17,6 +17,7 @@ typedef struct hr_charsmap {
 typedef struct hr_compiled {
   hr_text_step step; /* pattern and content belong to this */
   void *code;        /* PCRE2's, of patterns that do not stand for themselves */
+  uint32_t compares; /* the last group that the pattern looks for again; 0: none */
   hr_charsmap charsmap;
   const hr_trie *keep;
 } hr_compiled;
