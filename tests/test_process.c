@@ -186,6 +186,16 @@ Test(process, a_file_that_may_not_grow_leaves_nothing) {
   }
 }
 
+/* What the OpenMP runtime gives its threads is set before the program begins. */
+Test(process, threads_with_little_stack_are_refused) {
+  expect_error("OMP_STACKSIZE=32k $H run -q -n 2 -t 2 -p a", 2, "threads", "OMP_STACKSIZE");
+  expect_error("OMP_STACKSIZE=64k $H logits --ids 1,2 -q -t 2", 2, "threads", "at least 160");
+  result r = shell("OMP_STACKSIZE=32k $H run -q -n 2 -t 1 --no-pin -p a && "
+                   "OMP_STACKSIZE=1m $H run -q -n 2 -t 2 -p a");
+  cr_expect_eq(r.status, 0, "%s", r.err);
+  finish(&r);
+}
+
 /* --- Streams and files that are none ------------------------------------------------- */
 
 Test(process, closed_streams_are_no_other_file) {

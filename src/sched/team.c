@@ -30,6 +30,8 @@
  * both are nothing. */
 #define SPIN_NS UINT64_C(50000)
 #define SPIN_FOR_PASS_NS UINT64_C(100000)
+/* What a pass may take of a thread's stack; most are the sums of an int8 product. */
+#define STACK_BYTES ((size_t)160 << 10)
 #define LINE 64
 #define FAN_IN 8u /* threads that count on one cache line in a barrier */
 
@@ -68,6 +70,7 @@ struct hr_team {
   hr_cpuset inherited;    /* affinity mask of the thread that made the team */
   hr_cpuset seats;        /* the CPUs that threads are pinned to */
   _Atomic unsigned refused; /* threads that could not be pinned */
+  _Atomic size_t stack;     /* of the thread that has the least, where that is too little */
   char warning[256];
   padded_word *go;       /* one a thread: a pass has begun */
   padded_count *arrived; /* one for FAN_IN threads, counting in a barrier */
@@ -174,10 +177,31 @@ static void unbind(hr_team *team) {
   if (binds(team)) (void)hr_topology_bind(team->topology, &team->inherited);
 }
 
+/* The bytes below this function's own; SIZE_MAX where the system does not say. */
+static size_t stack_left(void) {
+  pthread_attr_t attr;
+  void *lowest = NULL;
+  size_t bytes = 0;
+  if (pthread_getattr_np(pthread_self(), &attr) != 0) return SIZE_MAX;
+  bool known = pthread_attr_getstack(&attr, &lowest, &bytes) == 0;
+  pthread_attr_destroy(&attr);
+  uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+  return known && here > (uintptr_t)lowest ? here - (uintptr_t)lowest : SIZE_MAX;
+}
+
+static void note_stack(hr_team *team) {
+  size_t left = stack_left(), least = atomic_load(&team->stack);
+  if (left >= STACK_BYTES) return;
+  while ((least == 0 || left < least) &&
+         !atomic_compare_exchange_weak(&team->stack, &least, left))
+    continue;
+}
+
 /* A runtime may give fewer threads than asked (OMP_THREAD_LIMIT); the last one
  * that is ready notes how many they are. */
 static void report_ready(hr_team *team, unsigned thread) {
   bind(team, thread);
+  note_stack(team);
   unsigned size = (unsigned)omp_get_num_threads();
   if (!last_to_arrive(&team->root, size)) return;
   team->size = size;
@@ -347,8 +371,14 @@ static hr_status start(hr_team *team, hr_error *err) {
   if (!team->go || !team->arrived)
     return hr_fail_memory(err, "threads", team->go_bytes + team->arrived_bytes);
   hr_status status = start_leader(team, err);
-  if (status == HR_OK) settle(team);
-  return status;
+  if (status != HR_OK) return status;
+  settle(team);
+  size_t stack = atomic_load(&team->stack);
+  if (stack == 0) return HR_OK;
+  return hr_fail(err, HR_ERROR_USAGE,
+                 "threads: their stacks have %zu KiB, expected at least %zu (OMP_STACKSIZE and "
+                 "ulimit -s set them)",
+                 stack >> 10, STACK_BYTES >> 10);
 }
 
 static hr_status find_shares(hr_team *team, bool batch, hr_error *err) {
