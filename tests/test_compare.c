@@ -169,13 +169,75 @@ Test(compare, other_versions_of_the_form) {
 Test(compare, another_model_has_no_ratio) {
   result r = compared(BOTH "sed 's/\"layers\": 30/\"layers\": 31/; s/smollm2-135m/other/' "
                            "board.json >other.json; $H compare laptop.json other.json");
-  EXPECT_WORDS(r.err, "note: other: another model (other:q8_0; laptop has smollm2-135m:q8_0)");
+  EXPECT_WORDS(r.err, "note: other: another model (other:q8_0; laptop has smollm2-135m:q8_0; "
+                      "layers: 31, in laptop: 30)");
   cr_expect(!strstr(r.out, "times as fast"), "%s", r.out);
   EXPECT_WORDS(r.out, "70.0 % int8", "60.0 % read", "35.75");
   finish(&r);
   r = shell(BOTH "sed 's/\"layers\": 30/\"layers\": 31/' board.json >other.json; "
                  "$H compare -q --max-slowdown 100 laptop.json other.json");
-  cr_expect(r.status == 3 && strstr(r.err, "no test in common"), "%d %s", r.status, r.err);
+  cr_expect(r.status == 3 && strstr(r.err, "has another model"), "%d %s", r.status, r.err);
+  finish(&r);
+}
+
+/* Every member of the record that is the model's own makes it another one. */
+Test(compare, all_of_the_model_must_be_the_same) {
+  static const char *const edits[][2] = {
+      {"s/\"family\": \"llama\"/\"family\": \"qwen2\"/", "family: qwen2, in laptop: llama"},
+      {"s/\"parameters\": 134515008/\"parameters\": 134515009/", "parameters: 134515009"},
+      {"s/\"layers\": 30/\"layers\": 29/", "layers: 29, in laptop: 30"},
+      {"s/\"width\": 576/\"width\": 577/", "width: 577, in laptop: 576"},
+      {"s/\"heads\": 9/\"heads\": 18/", "heads: 18, in laptop: 9"},
+      {"s/\"kv_heads\": 3/\"kv_heads\": 9/", "key/value heads: 9, in laptop: 3"},
+      {"s/\"head_width\": 64/\"head_width\": 32/", "width of a head: 32"},
+      {"s/\"ffn_width\": 1536/\"ffn_width\": 1535/", "width of the feed-forward: 1535"},
+      {"s/\"vocabulary\": 49152/\"vocabulary\": 49153/", "vocabulary: 49153"},
+      {"s/\"weight_bytes\": 143000000/\"weight_bytes\": 144000000/", "bytes of weights: 144000000"},
+      {"/\"heads\": 9/d", "heads: not known, in laptop: 9"},
+  };
+  for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+    char line[1024];
+    snprintf(line, sizeof line, BOTH "sed '%s' board.json >x.json; $H compare laptop.json x.json",
+             edits[i][0]);
+    result r = compared(line);
+    EXPECT_WORDS(r.err, "note: x: another model", edits[i][1]);
+    cr_expect(!strstr(r.out, "times as fast"), "%s: %s", edits[i][0], r.out);
+    finish(&r);
+  }
+  /* names of files are not */
+  result r = compared(BOTH "sed 's/smollm2-135m:q8_0/elsewhere.gguf/' board.json >x.json; "
+                           "$H compare laptop.json x.json");
+  cr_expect(!strstr(r.err, "another model") && strstr(r.out, "times as fast"), "%s", r.err);
+  finish(&r);
+}
+
+/* A check that could not look must not pass. */
+Test(compare, a_slowdown_can_not_hide) {
+  static const struct {
+    const char *edit, *word;
+    int status;
+  } all[] = {
+      {"s/\"digest\": \"1-./\"digest\": \"1-f/", "prompt 512 ended in other logits (1-f", 1},
+      {"s/\"digest\": \"1-/\"digest\": \"2-/", "of another arithmetic", 3},
+      {"/\"digest\": /d", "has no digest", 3},
+      {"s/\"tokens\": 512/\"tokens\": 256/", "x.json: has no prompt 512", 3},
+      {"s/\"heads\": 9/\"heads\": 18/", "x.json: has another model", 3},
+  };
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    char line[1024];
+    snprintf(line, sizeof line, LAPTOP "cd $D; sed '%s' laptop.json >x.json; "
+             "$H compare -q --max-slowdown 100 laptop.json x.json", all[i].edit);
+    result r = shell(line);
+    cr_expect_eq(r.status, all[i].status, "%s: %d %s", all[i].edit, r.status, r.err);
+    cr_expect(strstr(r.err, all[i].word) && strstr(r.err, "expected"), "%s: %s", all[i].edit,
+              r.err);
+    finish(&r);
+  }
+  /* what is slower is told first by the status, whatever else there is */
+  result r = shell(BOTH "sed 's/\"tokens\": 512/\"tokens\": 256/' board.json >x.json; "
+                        "$H compare -q --max-slowdown 2 laptop.json x.json");
+  cr_expect(r.status == 1 && strstr(r.err, "has no prompt 512") &&
+                strstr(r.err, "generate 128 takes 6.667 times"), "%d %s", r.status, r.err);
   finish(&r);
 }
 

@@ -24,7 +24,8 @@ static const cli_option options[] = {
     {"html", 0, "FILE", "write a page with charts too: one file that needs no network", CLI_TEXT,
      AT(html)},
     {"max-slowdown", 0, "R",
-     "status 1 when a test takes more than R times as long as in the\nfirst file", CLI_REAL,
+     "status 1 when a test takes more than R times as long as in the\n"
+     "first file or ended in other logits, 3 when a file lacks one", CLI_REAL,
      AT(slowdown), .low = 0, .high = INFINITY, .above_low = true},
     {"csv", 0, NULL, "the results as comma-separated values", CLI_FLAG, AT(csv)},
     {"md", 0, NULL, "the tables in Markdown", CLI_FLAG, AT(markdown)},
@@ -194,26 +195,61 @@ static int print_csv(const compare *c) {
 
 /* --- The check ------------------------------------------------------------------- */
 
-/* 1 with a line for each test that is too slow. */
+enum { SLOWER = 1 };
+
+/* One test of one file beside the first file's: a line and a status when it is too slow, or
+ * when that can't be told. A difference found goes before one that could not be looked for. */
+static int check_test(const compare *c, const compare_test *t, size_t f, double most) {
+  char name[64];
+  const char *path = c->file[f].path, *first = c->file[0].path;
+  compare_test_name(t, name);
+  if (!t->best[f])
+    return cli_fail(HR_ERROR_FILE, "%s: has no %s, expected every test of %s", path, name, first);
+  double times = 1 / compare_ratio(c, t, f);
+  switch (compare_digest(c, t, f)) {
+    case COMPARE_OTHER_LOGITS:
+      return cli_fail((hr_status)SLOWER,
+                      "%s: %s ended in other logits (%s) than in %s, expected %s", path, name,
+                      t->best[f]->digest, first, t->best[0]->digest);
+    case COMPARE_OTHER_ARITHMETIC:
+      return cli_fail(HR_ERROR_FILE, "%s: %s has the digest %s of another arithmetic than in %s, "
+                      "expected one like %s", path, name, t->best[f]->digest, first,
+                      t->best[0]->digest);
+    case COMPARE_UNKNOWN:
+      return cli_fail(HR_ERROR_FILE, "%s: %s has no digest to compare with that of %s, expected "
+                      "files with digests", path, name, first);
+    case COMPARE_APART:
+    case COMPARE_EQUAL: break;
+  }
+  if (times <= most) return HR_OK;
+  return cli_fail((hr_status)SLOWER,
+                  "%s: %s takes %.3f times as long as in %s, expected at most %g", path, name,
+                  times, first, most);
+}
+
+/* 1 when a test is too slow or ended in other logits; else HR_ERROR_FILE when a file has not
+ * all that the first one has. */
 static int check_slowdown(const compare *c, double most) {
-  enum { SLOWER = 1 };
   size_t compared = 0;
-  int status = HR_OK;
-  for (size_t i = 0; i < c->tests; i++)
-    for (size_t f = 1; f < c->files; f++) {
-      char name[64];
-      double ratio = compare_ratio(c, &c->test[i], f);
-      if (ratio <= 0) continue;
-      compared++;
-      if (1 / ratio > most)
-        status = cli_fail((hr_status)SLOWER, "%s: %s takes %.3f times as long as in %s, expected "
-                          "at most %g", c->file[f].path, compare_test_name(&c->test[i], name),
-                          1 / ratio, c->file[0].path, most);
+  int worst = HR_OK;
+  for (size_t f = 1; f < c->files; f++)
+    for (size_t i = 0; i < c->tests; i++) {
+      const compare_test *t = &c->test[i];
+      if (!t->best[0] || !c->file[f].same_model) continue;
+      compared += t->best[f] != NULL;
+      int status = check_test(c, t, f, most);
+      if (status != HR_OK && worst != SLOWER) worst = status;
     }
-  if (!compared)
-    return cli_fail(HR_ERROR_FILE,
-                    "--max-slowdown: the files have no test in common, expected one");
-  return status;
+  for (size_t f = 1; f < c->files; f++)
+    if (!c->file[f].same_model) {
+      int status = cli_fail(HR_ERROR_FILE, "%s: has another model than %s, expected the same",
+                            c->file[f].path, c->file[0].path);
+      if (worst == HR_OK) worst = status;
+    }
+  if (!compared && worst == HR_OK)
+    worst = cli_fail(HR_ERROR_FILE,
+                     "--max-slowdown: the files have no test in common, expected one");
+  return worst;
 }
 
 /* --- The command ------------------------------------------------------------------ */

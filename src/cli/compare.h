@@ -72,6 +72,17 @@ bool compare_same_test(const compare_test *t, const compare_result *r);
 /* The same but for the batch. */
 bool compare_same_work(const compare_test *t, const compare_result *r);
 
+/* How the digest of a file's best result is to that of the first file's. One begins with the
+ * number of the arithmetic: those of others are not comparable. */
+typedef enum compare_digests {
+  COMPARE_APART,   /* one of them lacks the test, or the models are others */
+  COMPARE_UNKNOWN, /* one has no digest */
+  COMPARE_EQUAL,
+  COMPARE_OTHER_LOGITS,
+  COMPARE_OTHER_ARITHMETIC
+} compare_digests;
+compare_digests compare_digest(const compare *c, const compare_test *t, size_t file);
+
 /* Rates of a file to those of the first one; 0 where they can't be compared. */
 double compare_ratio(const compare *c, const compare_test *t, size_t file);
 /* "0.85", and "0.0042" for what would be 0.00 */

@@ -211,23 +211,42 @@ int compare_read(compare *c, const char *path) {
 
 /* --- All files --------------------------------------------------------------------- */
 
-static bool is_same_number(const json_t *a, const json_t *b, const char *path) {
-  return compare_number(a, path) == compare_number(b, path);
+/* A member of the model's record as words; "not known" where it is missing. */
+static void put_member(const json_t *model, const char *key, char text[64]) {
+  const json_t *value = json_object_get(model, key);
+  if (json_is_string(value))
+    snprintf(text, 64, "%.60s", json_string_value(value));
+  else if (json_is_number(value))
+    snprintf(text, 64, "%.15g", json_number_value(value));
+  else
+    snprintf(text, 64, "not known");
 }
 
-static bool is_same_text(const json_t *a, const json_t *b, const char *path) {
-  const char *x = compare_text(a, path), *y = compare_text(b, path);
-  return x && y ? strcmp(x, y) == 0 : x == y;
-}
-
-/* Names and places of files differ: the same model has the same shape and bytes. */
-static bool is_same_model(const compare_file *a, const compare_file *b) {
-  static const char *const numbers[] = {"model.parameters", "model.layers", "model.width",
-                                        "model.vocabulary", "model.weight_bytes"};
-  if (!json_is_object(compare_get(a->root, "model"))) return false;
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-    if (!is_same_number(a->root, b->root, numbers[i])) return false;
-  return is_same_text(a->root, b->root, "model.family");
+/* What tells two models apart, in words; false for the same one. Names and places of files
+ * differ, and the bytes for a token are the cache's too: the same model has the same family,
+ * shape and weights. */
+static bool model_differs(const compare_file *a, const compare_file *b, char text[192]) {
+  static const char *const members[][2] = {
+      {"family", "family"},         {"layers", "layers"},
+      {"width", "width"},           {"heads", "heads"},
+      {"kv_heads", "key/value heads"}, {"head_width", "width of a head"},
+      {"ffn_width", "width of the feed-forward"}, {"vocabulary", "vocabulary"},
+      {"parameters", "parameters"}, {"weight_bytes", "bytes of weights"},
+  };
+  const json_t *x = compare_get(a->root, "model"), *y = compare_get(b->root, "model");
+  if (!json_is_object(x) || !json_is_object(y)) {
+    snprintf(text, 192, "its record is missing");
+    return true;
+  }
+  for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+    char first[64], other[64];
+    put_member(x, members[i][0], first);
+    put_member(y, members[i][0], other);
+    if (strcmp(first, other) == 0) continue;
+    snprintf(text, 192, "%s: %s, in %.40s: %s", members[i][1], other, a->label, first);
+    return true;
+  }
+  return false;
 }
 
 static const char *or_unknown(const char *text) {
@@ -262,12 +281,13 @@ static void find_models(compare *c) {
   compare_file *first = &c->file[0];
   for (size_t i = 0; i < c->files; i++) {
     compare_file *f = &c->file[i];
-    f->same_model = i == 0 || is_same_model(first, f);
+    char what[192];
+    f->same_model = i == 0 || !model_differs(first, f, what);
     if (i) note_settings(c, f);
     if (f->same_model || !f->results || !first->results) continue;
-    note(c, "%s: another model (%s; %s has %s): rates are not compared, percents of limits are",
+    note(c, "%s: another model (%s; %s has %s; %s): rates are not compared, percents of limits are",
          f->label, or_unknown(compare_text(f->root, "model.name")), first->label,
-         or_unknown(compare_text(first->root, "model.name")));
+         or_unknown(compare_text(first->root, "model.name")), what);
   }
 }
 
@@ -288,21 +308,28 @@ static compare_test *find_test(compare *c, const compare_result *r) {
   return &c->test[c->tests++];
 }
 
-/* A digest begins with the number of the arithmetic: others are not comparable. */
+compare_digests compare_digest(const compare *c, const compare_test *t, size_t file) {
+  const compare_result *first = t->best[0], *r = t->best[file];
+  if (!first || !r || !c->file[file].same_model) return COMPARE_APART;
+  if (!first->digest || !r->digest) return COMPARE_UNKNOWN;
+  if (strcmp(first->digest, r->digest) == 0) return COMPARE_EQUAL;
+  size_t length = strcspn(first->digest, "-");
+  bool alike = strncmp(first->digest, r->digest, length + 1) == 0;
+  return alike ? COMPARE_OTHER_LOGITS : COMPARE_OTHER_ARITHMETIC;
+}
+
 static void note_digests(compare *c, const compare_test *t) {
-  const compare_result *first = t->best[0];
   char name[64];
-  for (size_t i = 1; first && first->digest && i < c->files; i++) {
-    const compare_result *r = t->best[i];
-    if (!r || !r->digest || !c->file[i].same_model || strcmp(first->digest, r->digest) == 0)
-      continue;
-    size_t length = strcspn(first->digest, "-");
-    bool alike = strncmp(first->digest, r->digest, length + 1) == 0;
+  for (size_t i = 1; i < c->files; i++) {
+    compare_digests how = compare_digest(c, t, i);
+    if (how != COMPARE_OTHER_LOGITS && how != COMPARE_OTHER_ARITHMETIC) continue;
     note(c,
-         alike ? "%s and %s: %s ended in other logits (%s, %s): not the same weights, settings or "
-                 "results"
-               : "%s and %s: %s was computed by other arithmetics (%s, %s)",
-         c->file[0].label, c->file[i].label, compare_test_name(t, name), first->digest, r->digest);
+         how == COMPARE_OTHER_LOGITS
+             ? "%s and %s: %s ended in other logits (%s, %s): not the same weights, settings or "
+               "results"
+             : "%s and %s: %s was computed by other arithmetics (%s, %s)",
+         c->file[0].label, c->file[i].label, compare_test_name(t, name), t->best[0]->digest,
+         t->best[i]->digest);
   }
 }
 
