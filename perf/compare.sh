@@ -8,8 +8,9 @@
 # PEER_BENCH is called as `PEER_BENCH -m FILE -p N -n 0 -t T -r 1 -o json` and
 # again for -n; a rate is its "avg_ts", or the last column of its table.
 # Environment: HEADROW (the command; default build/src/cli/headrow), HEADROW_ARGS
-# and PEER_ARGS (more arguments), PROMPT (512), PREDICT (128), THREADS (the number
-# of cores), ROUNDS (5). A 0 for PROMPT or PREDICT leaves that out.
+# and PEER_ARGS (more arguments), PROMPT (512), PREDICT (128), THREADS (as many as
+# headrow takes by itself, which counts physical cores and the system's limits),
+# ROUNDS (5). A 0 for PROMPT or PREDICT leaves that out.
 #
 # Prints medians of the rounds, and the ratio ours / theirs of each round as
 # median, least and most. Status: 0 done, 2 usage, 3 a program or file failed.
@@ -26,7 +27,6 @@ fail() {
 peer=$1
 shift
 headrow=${HEADROW:-$(dirname "$0")/../build/src/cli/headrow}
-threads=${THREADS:-$(nproc)}
 rounds=${ROUNDS:-5}
 prompt=${PROMPT:-512} predict=${PREDICT:-128}
 for program in "$peer" "$headrow"; do
@@ -36,8 +36,20 @@ for model; do
   [ -r "$model" ] || fail 3 "$model: can't be read, expected a model file"
 done
 
+# Both get the same number; nproc would count the second threads of a core too.
+threads=${THREADS:-$("$headrow" info --cpu --json |
+  sed -n 's/.*"threads_batch": *\([0-9][0-9]*\).*/\1/p')}
+case "$threads" in
+  '' | *[!0-9]* | 0) fail 3 "threads: '$threads', expected THREADS or $headrow to give a number" ;;
+esac
+
+# On a terminal only; wiped before anything else is printed.
+progress() {
+  [ ! -t 2 ] || printf '\r\033[K%s' "$*" >&2
+}
+
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+trap 'progress; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
 # ours MODEL WORK TOKENS: tokens a second
@@ -90,6 +102,7 @@ for model; do
     : >"$work/rounds"
     round=0
     while [ "$round" -lt "$rounds" ]; do
+      progress "$(basename "$model") $kind $tokens: round $((round + 1)) of $rounds"
       # Who goes first changes too.
       if [ $((round % 2)) = 0 ]; then
         a=$(ours "$model" $kind "$tokens")
@@ -104,6 +117,7 @@ for model; do
       echo "$a $b" >>"$work/rounds"
       round=$((round + 1))
     done
+    progress
     summary "$(basename "$model") $kind $tokens" <"$work/rounds"
   done
 done

@@ -322,6 +322,36 @@ Test(sensors, a_quiet_machine_is_not_disturbed) {
   cr_expect_str_eq(cli_disturbance(&a, &b, 1, 1, 0, text), "");
 }
 
+/* The thresholds as perf/README.md says them: 5.5 % of the CPUs in 2 s, 15 % in 0.1 s;
+ * 20 interruptions a second and thread, and 5 more. */
+Test(sensors, thresholds_of_disturbance) {
+  char text[CLI_SENSOR_TEXT];
+  cli_state r = end;
+  r.busy = start.busy + 3.9 + 0.054 * 4;
+  cr_expect_str_eq(disturbance(&r), "");
+  r.busy = start.busy + 3.9 + 0.056 * 4;
+  cr_expect_str_eq(disturbance(&r), "other programs used 6 % of the CPUs");
+  cli_state a = {.time = 1}, b = {.time = 1.1, .busy = 0.14 * 0.2};
+  cr_expect_str_eq(cli_disturbance(&a, &b, 2, 2, 0, text), "");
+  b.busy = 0.16 * 0.2;
+  cr_expect_str_eq(cli_disturbance(&a, &b, 2, 2, 0, text), "other programs used 16 % of the CPUs");
+  static const struct {
+    double seconds;
+    long most;
+  } all[] = {{0.1, 13}, {2, 165}};
+  for (size_t i = 0; i < 2; i++) {
+    b = (cli_state){.time = 1 + all[i].seconds, .switches = all[i].most};
+    cr_expect_str_eq(cli_disturbance(&a, &b, 4, 4, 0, text), "");
+    b.switches++;
+    cr_expect(strstr(cli_disturbance(&a, &b, 4, 4, 0, text), "were interrupted"));
+  }
+  r = end;
+  r.mhz = 0.901 * 3000;
+  cr_expect_str_eq(disturbance(&r), "");
+  r.mhz = 0.899 * 3000;
+  cr_expect_str_eq(disturbance(&r), "the frequency fell to 90 % of its best");
+}
+
 Test(sensors, every_disturbance_is_named) {
   cli_state r = end;
   r.busy += 1;

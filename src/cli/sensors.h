@@ -56,9 +56,9 @@ double cli_sensors_joules(const cli_sensors *sensors, const cli_state *before,
 
 /* Says what disturbed a measurement by so many threads on a machine of so many
  * CPUs that once ran at best_mhz (0: not known): "" for nothing. Other programs or
- * the hypervisor used more than 5 % of the CPUs' time, threads were interrupted
- * more than 20 times a second, the frequency was below 90 % of the best, or the
- * machine throttled. */
+ * the hypervisor used more than 5 % of the CPUs' time and a tick of 10 ms of each more, in which
+ * the system counts; threads were interrupted more than 20 times a second each, and 5 times
+ * more; the frequency was below 90 % of the best; or the machine throttled. */
 const char *cli_disturbance(const cli_state *before, const cli_state *after, unsigned threads,
                             unsigned cpus, double best_mhz, char text[CLI_SENSOR_TEXT]);
 
