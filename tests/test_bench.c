@@ -465,6 +465,21 @@ Test(bench, few_samples_are_said_to_be_few) {
   finish(&enough);
 }
 
+/* None is lost, however many there are: a session for each of 24 numbers of threads. */
+Test(bench, every_warning_is_kept) {
+  result o = shell("HWLOC_SYNTHETIC='core:2 pu:1' $H bench -p 2 -n 0 -r 1 "
+                   "-t $(seq -s , 3 22) --json $D/j >/dev/null; "
+                   "cat $D/j");
+  cr_assert_eq(o.status, 0, "%s", o.err);
+  json_t *d = json_loads(o.out, 0, NULL);
+  size_t told = 0;
+  for (const char *at = o.err; (at = strstr(at, "warning: ")); at++) told++;
+  cr_expect_geq(told, 20, "%s", o.err);
+  cr_expect_eq(json_array_size(json_object_get(d, "warnings")), told, "%s", o.err);
+  json_decref(d);
+  finish(&o);
+}
+
 typedef struct rows {
   size_t count, most;
   bool other_tier;
@@ -745,28 +760,127 @@ Test(bench, what_can_not_be_measured_is_an_error) {
   }
 }
 
-/* A peer that answers as such programs do, with a known rate. */
+/* --- Progress ---------------------------------------------------------------------- */
+
+#define LARGE "dim=1024,layers=1,heads=8,ffn=2048,vocab=16384,tied=1:f32"
+
+/* A reader that begins late makes the writing of 100 MB take more than a second. */
+Test(bench, writing_a_model_shows_its_progress) {
+  result o = shell_on_terminal("mkfifo $D/p; { sleep 1.5; cat; } <$D/p >$D/m.gguf & "
+                               "$H bench --synthetic " LARGE " --save $D/p -p 0 -n 0; s=$?; wait; "
+                               "$H info $D/m.gguf >/dev/null && exit $s");
+  cr_expect(o.status == 0 && strstr(o.err, "writing the model: ") && strstr(o.err, " %"), "%d %s",
+            o.status, o.err);
+  const char *end = strrchr(o.err, '\r');
+  cr_expect(end && strcmp(end, "\r\033[K") == 0, "what was shown is wiped: %s", o.err);
+  finish(&o);
+}
+
+#define DEEP                                                                             \
+  "$H bench --synthetic dim=1024,layers=4,heads=8,ffn=64,vocab=300:q8_0 -c 40000 -p 1 " \
+  "-n 0 -r 1 -t 1"
+
+/* Caches of half a gigabyte are said to be made before they are. */
+Test(bench, large_sessions_show_that_they_are_made) {
+  result o = shell_on_terminal(DEEP);
+  cr_expect(o.status == 0 && strstr(o.err, "making sessions: "), "%d %s", o.status, o.err);
+  finish(&o);
+  o = shell_on_terminal(DEEP " -q");
+  cr_expect_str_eq(o.err, "", "quiet is quiet");
+  finish(&o);
+}
+
+Test(bench, a_comparison_with_a_peer_shows_its_progress) {
+  result o = shell_on_terminal(
+      "cd $D; printf '#!/bin/sh\necho \"\\\"avg_ts\\\": 0.001\"\n' >peer; chmod +x peer; "
+      "HEADROW=$H PROMPT=8 PREDICT=0 ROUNDS=2 sh $ROOT/perf/compare.sh ./peer "
+      "$ROOT/models/builtin.gguf");
+  cr_expect(strstr(o.err, "builtin.gguf prompt 8: round 2 of 2") != NULL, "%s", o.err);
+  finish(&o);
+}
+
+/* --- Beside another engine -------------------------------------------------------- */
+
+/* The script with two programs whose rates are known: `rates` lists one a call. */
+static result compared(const char *options, const char *peer_answer, const char *ours,
+                       const char *theirs) {
+  char *line;
+  cr_assert_gt(asprintf(&line,
+                        "cd $D; echo '%s' >ours; echo '%s' >theirs; : >m.gguf; "
+                        "cat >headrow <<'END'\n"
+                        "#!/bin/sh\n"
+                        "if [ \"$1\" = info ]; then\n"
+                        "  echo '{\"threads\":3,\"threads_batch\":5}'; exit\n"
+                        "fi\n"
+                        "echo \"$@\" >>calls\n"
+                        "rate=$(head -n 1 ours); sed -i 1d ours\n"
+                        "echo model,tier,threads,work,tokens,depth,samples,tokens_per_second\n"
+                        "echo '\"a, \"\"model\"\"\",avx2,5,prompt,8,0,1,'$rate,0\n"
+                        "END\n"
+                        "cat >peer <<'END'\n"
+                        "#!/bin/sh\n"
+                        "echo \"peer $@\" >>calls\n"
+                        "rate=$(head -n 1 theirs); sed -i 1d theirs\n"
+                        "%s\n"
+                        "END\n"
+                        "chmod +x headrow peer; %s HEADROW=./headrow "
+                        "sh $ROOT/perf/compare.sh ./peer m.gguf; s=$?; cat calls; exit $s",
+                        ours, theirs, peer_answer, options),
+               0);
+  result o = shell(line);
+  free(line);
+  return o;
+}
+
+#define PEER_JSON "echo '[ { \"n_gen\": 0, \"avg_ts\": '$rate', \"stddev_ts\": 0 } ]'"
+#define PEER_TABLE "echo '| model | test | t/s |'; echo '| a | pp8 | '$rate' \xc2\xb1 0.00 |'"
+
+/* The ratio is ours by theirs, of each round: 2, 3 and 8 of 100, 90, 400 by 50, 30, 50. */
 Test(bench, a_peer_is_compared_in_turns) {
-  static const char json[] = "echo '[ { \"n_gen\": 0, \"avg_ts\": 0.001, \"stddev_ts\": 0 } ]'";
-  static const char table[] = "echo '| model | test | t/s |'; echo '| a | pp8 | 0.001 ± 0.00 |'";
-  const char *const answers[] = {json, table};
+  static const char *const answers[] = {PEER_JSON, PEER_TABLE};
   for (size_t i = 0; i < 2; i++) {
-    char *line;
-    cr_assert_gt(asprintf(&line,
-                          "{ echo '#!/bin/sh'; echo 'echo \"$@\" >>'$D/calls; "
-                          "cat <<'END'\n%s\nEND\n} >$D/peer && chmod +x $D/peer && "
-                          "HEADROW=$H PROMPT=8 PREDICT=2 THREADS=1 ROUNDS=2 "
-                          "sh $ROOT/perf/compare.sh $D/peer $ROOT/models/builtin.gguf && "
-                          "cat $D/calls",
-                          answers[i]),
-                 0);
-    result o = shell(line);
+    result o = compared("PROMPT=8 PREDICT=0 ROUNDS=3", answers[i], "100\n90\n400", "50\n30\n50");
     cr_expect_eq(o.status, 0, "%s", o.err);
-    cr_expect(strstr(o.out, "builtin.gguf prompt 8") && strstr(o.out, "builtin.gguf generate 2"),
-              "%s", o.out);
-    cr_expect_eq(lines_of(o.out), 3 + 4, "%s", o.out);
-    cr_expect(strstr(o.out, "-p 8 -n 0 -t 1 -r 1 -o json"), "%s", o.out);
+    cr_expect(strstr(o.out, "tokens/s, 5 threads, 3 rounds"), "%s", o.out);
+    char name[64], spread[64];
+    double mine, other, ratio;
+    const char *row = strstr(o.out, "m.gguf prompt 8");
+    cr_assert(row && sscanf(row, "m.gguf prompt %63s %lf %lf %lf %63[^\n]", name, &mine, &other,
+                            &ratio, spread) == 5, "%s", o.out);
+    EXPECT_NEAR(mine, 100.0);
+    EXPECT_NEAR(other, 50.0);
+    EXPECT_NEAR(ratio, 3.0);
+    cr_expect_str_eq(spread, "2.00 to 8.00");
+    /* who goes first changes */
+    cr_expect(strstr(o.out, "bench m.gguf -q --csv -r 1 -t 5 -p 8 -n 0\n"
+                            "peer -m m.gguf -p 8 -n 0 -t 5 -r 1 -o json\n"
+                            "peer -m m.gguf"), "%s", o.out);
     finish(&o);
-    free(line);
   }
+}
+
+Test(bench, a_peer_is_asked_for_each_kind_of_work) {
+  result o = compared("PROMPT=8 PREDICT=2 ROUNDS=1 THREADS=7", PEER_JSON, "1\n2", "4\n4");
+  cr_expect(strstr(o.out, "m.gguf prompt 8") && strstr(o.out, "m.gguf generate 2") &&
+                strstr(o.out, "-p 0 -n 2 -t 7 -r 1"), "%s%s", o.out, o.err);
+  finish(&o);
+  o = compared("PROMPT=8 PREDICT=0 ROUNDS=1", "echo nothing", "1", "1");
+  cr_expect(o.status == 3 && strstr(o.err, "no rate"), "%d %s", o.status, o.err);
+  finish(&o);
+  o = compared("PROMPT=8 PREDICT=0 ROUNDS=1 THREADS=x", PEER_JSON, "1", "1");
+  cr_expect(o.status == 3 && strstr(o.err, "expected THREADS"), "%d %s", o.status, o.err);
+  finish(&o);
+}
+
+/* With the command itself: its CSV is what the script reads. */
+Test(bench, the_command_is_compared) {
+  result o = shell("cd $D; echo \"echo '\\\"avg_ts\\\": 0.001'\" >peer; chmod +x peer; "
+                   "HEADROW=$H PROMPT=8 PREDICT=2 ROUNDS=2 "
+                   "sh $ROOT/perf/compare.sh ./peer $ROOT/models/builtin.gguf");
+  double mine, other, ratio;
+  const char *row = strstr(o.out, "builtin.gguf prompt 8");
+  cr_assert(row && sscanf(row, "builtin.gguf prompt 8 %lf %lf %lf", &mine, &other, &ratio) == 3,
+            "%s%s", o.out, o.err);
+  cr_expect(mine > 1 && ratio > 1000, "%g %g", mine, ratio);
+  finish(&o);
 }

@@ -6,6 +6,7 @@
  * every place and test in turn, so that a machine that changes its speed changes it for
  * all. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,17 +71,29 @@ static const cli_option options[] = {
     {"md", 0, NULL, "the table in Markdown", CLI_FLAG, AT(markdown)},
 };
 
+/* False, and the text stays the caller's, when memory is out. */
+static bool keep_warning(bench *b, char *text) {
+  char **more = realloc(b->warning, (b->warnings + 1) * sizeof *more);
+  if (!more) return false;
+  b->warning = more;
+  b->warning[b->warnings++] = text;
+  return true;
+}
+
 void bench_warn(bench *b, const char *format, ...) {
-  char text[sizeof *b->warning];
+  char *text;
   va_list args;
   va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
+  int length = vasprintf(&text, format, args);
   va_end(args);
-  for (size_t i = 0; i < b->warnings; i++)
-    if (strcmp(b->warning[i], text) == 0) return;
-  if (b->warnings == BENCH_WARNINGS) return;
-  memcpy(b->warning[b->warnings++], text, sizeof text);
-  if (!b->set.common.quiet) cli_note("warning: %s", text);
+  if (length < 0) {
+    cli_note("warning: one can't be told: not enough memory");
+    return;
+  }
+  bool new = true;
+  for (size_t i = 0; new && i < b->warnings; i++) new = strcmp(b->warning[i], text) != 0;
+  if (new && !b->set.common.quiet) cli_note("warning: %s", text);
+  if (!new || !keep_warning(b, text)) free(text);
 }
 
 const char *bench_test_name(const bench_test *t, char text[64]) {
@@ -268,6 +281,26 @@ cli_progress bench_progress(const bench *b, const char *what, bool *show) {
   return (cli_progress){.what = what, .start = cli_now()};
 }
 
+/* In pieces, between which progress is shown. */
+static int save_image(bench *b) {
+  const size_t piece = (size_t)1 << 24;
+  const char *data = b->image.data;
+  size_t bytes = b->image.bytes;
+  bool show;
+  cli_save save;
+  int status = cli_save_begin(&save, b->set.save, bytes);
+  if (status != HR_OK) return status;
+  cli_progress progress = bench_progress(b, "writing the model", &show);
+  for (size_t at = 0, n; at < bytes; at += n) {
+    n = bytes - at < piece ? bytes - at : piece;
+    if (!cli_save_write(&save, data + at, n)) break;
+    (void)cli_report_progress(show ? &progress : NULL, (double)(at + n) / (double)bytes);
+  }
+  status = cli_save_end(&save); /* waits for the disk, and tells of an interrupt */
+  cli_end_progress(&progress);
+  return status;
+}
+
 static int make_image(bench *b) {
   hr_error err;
   bool show;
@@ -280,7 +313,7 @@ static int make_image(bench *b) {
   b->make_seconds = cli_now() - start;
   cli_end_progress(&progress);
   if (made != HR_OK) return cli_fail_error("--synthetic", &err);
-  return b->set.save ? cli_save_file(b->set.save, b->image.data, b->image.bytes) : HR_OK;
+  return b->set.save ? save_image(b) : HR_OK;
 }
 
 static bool all_tiers(const bench *b) {
@@ -407,7 +440,7 @@ static int open_place(bench *b, bench_place *p, const hr_model *model, unsigned 
 }
 
 /* Every place has caches of its own. */
-static int check_sessions(const bench *b) {
+static int check_sessions(const bench *b, size_t *each) {
   char what[96];
   hr_error err;
   hr_memory m = {.size = sizeof m};
@@ -420,21 +453,31 @@ static int check_sessions(const bench *b) {
   size_t places = b->variants * b->threads.count;
   snprintf(what, sizeof what, "%zu sequence%s of %zu positions, %zu session%s", b->sequences,
            b->sequences == 1 ? "" : "s", b->context, places, places == 1 ? "" : "s");
-  return check_room(what, m.cache + m.work, places);
+  *each = m.cache + m.work;
+  return check_room(what, *each, places);
 }
 
 static int open_places(bench *b) {
-  int fits = check_sessions(b);
+  const size_t much = (size_t)256 << 20; /* takes a while: said at once */
+  size_t each;
+  int fits = check_sessions(b, &each);
   if (fits != HR_OK) return fits;
   b->place = calloc(b->variants * b->threads.count, sizeof *b->place);
   if (!b->place) return cli_fail_memory();
-  for (size_t v = 0; v < b->variants; v++)
-    for (size_t t = 0; t < b->threads.count; t++) {
-      int status = open_place(b, &b->place[b->places++], &b->variant[v],
-                              (unsigned)b->threads.item[t]);
-      if (status != HR_OK) return status;
-    }
-  return HR_OK;
+  bool show;
+  cli_progress progress = bench_progress(b, "making sessions", &show);
+  if (each >= much) progress.start = -INFINITY;
+  size_t all = b->variants * b->threads.count;
+  int status = HR_OK;
+  for (size_t i = 0; status == HR_OK && i < all; i++) {
+    if (!cli_report_progress(show ? &progress : NULL, (double)i / (double)all))
+      status = HR_ERROR_CANCELLED;
+    else
+      status = open_place(b, &b->place[b->places++], &b->variant[i / b->threads.count],
+                          (unsigned)b->threads.item[i % b->threads.count]);
+  }
+  cli_end_progress(&progress);
+  return status;
 }
 
 /* As much as a token reads, so that the limit is that of the same caches; more
@@ -562,6 +605,8 @@ static void release(bench *b) {
   free(b->piece);
   free(b->text);
   free(b->next);
+  for (size_t i = 0; i < b->warnings; i++) free(b->warning[i]);
+  free(b->warning);
   free(b->prompt.item);
   free(b->predict.item);
   free(b->depth.item);

@@ -15,7 +15,7 @@
 #include "statistics.h"
 #include "synthetic.h"
 
-enum { BENCH_SCHEMA = 3, BENCH_WARNINGS = 16 };
+enum { BENCH_SCHEMA = 3 };
 
 /* A list of numbers as an option gives it. */
 typedef struct bench_numbers {
@@ -175,11 +175,11 @@ typedef struct bench {
   size_t kernels;
   double load_before, load_after; /* average of the last minute; below 0: not known */
   size_t peak_bytes;              /* 0: not known */
-  char warning[BENCH_WARNINGS][256];
+  char **warning; /* each once, as they came */
   size_t warnings;
 } bench;
 
-/* Notes a warning once. */
+/* Notes a warning once: on standard error at once, and for the JSON. */
 void bench_warn(bench *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* "prompt 512" or "generate 128 at depth 4096, batch 4". */

@@ -134,8 +134,7 @@ static void sort_in(bench_loading *l, double seconds, double share) {
 static int load_twice(bench *b, const cli_common *common, const char *path) {
   bench_loading *l = &b->loading;
   cli_common silent = *common;
-  silent.quiet = true;
-  silent.log.given = false;
+  silent.untold = true;
   double share = resident_share(path, true), first;
   int status = open_timed(b, &silent, path, &first);
   if (status == HR_OK) status = open_timed(b, common, path, &l->seconds);

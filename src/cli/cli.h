@@ -29,6 +29,7 @@ typedef struct cli_common {
   cli_choice cache;   /* hr_cache - 1 */
   const char *ids;
   bool quiet, verbose;
+  bool untold; /* no option: nothing is told of a model that is loaded once more */
   cli_choice log;
 } cli_common;
 

@@ -152,6 +152,7 @@ static void log_kernel(void *data, const char *slot, const char *kernel) {
 }
 
 void cli_tell_about_model(const cli_common *common, const hr_model *model) {
+  if (common->untold) return;
   if (common->log.given) cli_visit_kernels(hr_model_isa(model), log_kernel, NULL);
   if (!common->quiet && hr_model_note(model)) cli_note("note: %s", hr_model_note(model));
 }

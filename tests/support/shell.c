@@ -2,6 +2,7 @@
 #include "tests/support/shell.h"
 
 #include <criterion/criterion.h>
+#include <pty.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,38 @@ result shell(const char *line) {
   result r = {.status = exit_of(wait_status)};
   r.out = read_back(out, &r.out_bytes);
   r.err = read_back(err, &ignored);
+  return r;
+}
+
+/* Until the last program that has the terminal open is gone. */
+static char *read_terminal(int fd) {
+  size_t used = 0, room = 1 << 16;
+  char *text = calloc(room, 1);
+  for (ssize_t n; used + 1 < room && (n = read(fd, text + used, room - 1 - used)) > 0;)
+    used += (size_t)n;
+  close(fd);
+  return text;
+}
+
+result shell_on_terminal(const char *line) {
+  FILE *out = tmpfile();
+  int master, slave, wait_status;
+  cr_assert_eq(openpty(&master, &slave, NULL, NULL, NULL), 0);
+  fflush(NULL);
+  pid_t child = fork();
+  if (child == 0) {
+    close(master);
+    if (!freopen("/dev/null", "r", stdin)) _exit(99);
+    dup2(fileno(out), STDOUT_FILENO);
+    dup2(slave, STDERR_FILENO);
+    close(slave);
+    run_line(line);
+  }
+  close(slave);
+  result r = {.err = read_terminal(master)};
+  waitpid(child, &wait_status, 0);
+  r.status = exit_of(wait_status);
+  r.out = read_back(out, &r.out_bytes);
   return r;
 }
 

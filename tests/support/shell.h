@@ -15,6 +15,8 @@ typedef struct result {
  * by HEADROW_COMMAND), $ROOT the source tree and $D an empty folder that is removed
  * afterwards; HEADROW_THREADS and HEADROW_ISA are not set. */
 result shell(const char *line);
+/* The same with a terminal for the errors: err is what it was sent. */
+result shell_on_terminal(const char *line);
 void finish(result *r);
 
 /* The same number for what waitpid() gives. */
