@@ -19,8 +19,7 @@ enum {
   ROUNDS = 12,
   DECODE_ROUNDS = 40,
   MOST_THREADS = 256,
-  MOST_BLOCKS = 6 * MOST_THREADS,
-  MOST_LIMITS = 8
+  MOST_BLOCKS = 6 * MOST_THREADS
 };
 
 const char *const perf_kernel_groups[] = {"q8", "float", "attention", "decode", "row", NULL};
@@ -40,14 +39,10 @@ typedef struct run {
   const hr_kernels *t;
   const perf_peaks *peaks; /* all zero for a tier without */
   const char *group;
+  size_t rounds; /* 0: as many as usual */
   perf_kernel_fn *each;
   void *data;
   pool pool;
-  struct {
-    const char *bound;
-    unsigned threads;
-    double best; /* that the limit has reached in this run */
-  } seen[MOST_LIMITS];
   perf_kernel_end end;
 } run;
 
@@ -120,34 +115,57 @@ static void *panels_of(pool *p, hr_panel_type type, size_t bytes) {
 
 /* --- Results -------------------------------------------------------------------- */
 
-/* The best rate of the kernel and of its limit. */
+/* Rates of a kernel and of its limit, round by round. */
 typedef struct result {
-  double kernel, limit;
+  double kernel[PERF_MOST_ROUNDS], limit[PERF_MOST_ROUNDS];
+  size_t rounds;
 } result;
 
-static void keep_best(result *best, double kernel, double limit) {
-  if (kernel > best->kernel) best->kernel = kernel;
-  if (limit > best->limit) best->limit = limit;
+static void keep(result *to, double kernel, double limit) {
+  to->kernel[to->rounds] = kernel;
+  to->limit[to->rounds++] = limit;
 }
 
-/* The best that this limit has reached so far, this time included. */
-static double best_seen(run *r, const char *bound, unsigned threads, double limit) {
-  size_t i = 0;
-  while (i + 1 < MOST_LIMITS && r->seen[i].bound &&
-         (strcmp(r->seen[i].bound, bound) != 0 || r->seen[i].threads != threads))
-    i++;
-  r->seen[i].bound = bound;
-  r->seen[i].threads = threads;
-  if (limit > r->seen[i].best) r->seen[i].best = limit;
-  return r->seen[i].best;
+static int rounds_of(const run *r, int usual) {
+  return r->rounds ? (int)r->rounds : usual;
 }
 
-static void report(run *r, perf_kernel_row *row, double scale, result best) {
+static double best_of(const double *x, size_t count) {
+  double best = 0;
+  for (size_t i = 0; i < count; i++)
+    if (x[i] > best) best = x[i];
+  return best;
+}
+
+static bool is_same_limit(const perf_kernel_row *a, const perf_kernel_row *b) {
+  bool of_machine = strcmp(a->bound, "memory") == 0 || strcmp(a->bound, "L1") == 0;
+  return strcmp(a->bound, b->bound) == 0 && a->threads == b->threads &&
+         (of_machine || strcmp(a->tier, b->tier) == 0);
+}
+
+void perf_mark_busy(perf_kernel_row *rows, size_t count) {
+  const double enough = 0.9;
+  for (size_t i = 0; i < count; i++) {
+    double best = rows[i].limit;
+    for (size_t j = 0; j < count; j++)
+      if (rows[j].limit > best && is_same_limit(&rows[i], &rows[j])) best = rows[j].limit;
+    rows[i].busy = rows[i].limit < enough * best;
+  }
+}
+
+/* factor: from the rates' unit to the row's. */
+static void report(run *r, perf_kernel_row *row, double factor, result *all) {
+  for (size_t i = 0; i < all->rounds; i++) {
+    all->kernel[i] *= factor;
+    all->limit[i] *= factor;
+  }
   row->tier = r->t->isa;
   row->group = r->group;
-  row->rate = best.kernel * scale;
-  row->limit = best.limit * scale;
-  row->busy = best.limit < 0.9 * best_seen(r, row->bound, row->threads, best.limit);
+  row->rates = all->kernel;
+  row->limits = all->limit;
+  row->rounds = all->rounds;
+  row->rate = best_of(all->kernel, all->rounds);
+  row->limit = best_of(all->limit, all->rounds);
   if (r->end == PERF_KERNEL_DONE && !r->each(r->data, row)) r->end = PERF_KERNEL_STOPPED;
 }
 
@@ -192,14 +210,14 @@ static void prefill(run *r, hr_panel_type type, const shape *s, size_t rows) {
   if (!r->pool.failed) {
     hr_product_fn *call = hr_kernels_product(t, type, rows);
     size_t n = slice_of(s, rows, peak_rate(loop, work)), at = 0;
-    result best = {0};
-    for (int round = -1; round < ROUNDS; round++) { /* the first warms up */
+    result all = {.rounds = 0};
+    for (int round = -1; round < rounds_of(r, ROUNDS); round++) { /* the first warms up */
       hr_product p = {.panels = panels + at / 16 * panel, .x = x, .x_stride = stride, .k = s->k,
                       .n = n, .rows = rows, .y = y + at, .y_stride = s->n};
       double limit = peak_rate(loop, work), start = now(CLOCK_THREAD_CPUTIME_ID);
       call(&p);
       double spent = now(CLOCK_THREAD_CPUTIME_ID) - start;
-      if (round >= 0) keep_best(&best, (double)(n * s->k * rows) / spent, limit);
+      if (round >= 0) keep(&all, (double)(n * s->k * rows) / spent, limit);
       at = at + 2 * n <= s->n ? at + n : 0;
     }
     const char *const names[] = {t->name.product_f32, t->name.product_f16, t->name.product_bf16,
@@ -207,29 +225,29 @@ static void prefill(run *r, hr_panel_type type, const shape *s, size_t rows) {
     perf_kernel_row row = {.kernel = names[type], .threads = 1, .unit = q8 ? "GOP/s" : "GFLOP/s",
                            .bound = q8 ? "int8" : "fp32"};
     snprintf(row.shape, sizeof row.shape, "%s n=%zu k=%zu rows=%zu", s->model, s->n, s->k, rows);
-    report(r, &row, 2e-9, best);
+    report(r, &row, 2e-9, &all);
   }
   give_back(r);
 }
 
 /* What the q8 product's own instructions allow of the peak. */
-static void tile_alone(run *r) {
+static void bound_of_product(run *r) {
   const perf_peaks *p = r->peaks;
   if (!p->tile) return;
-  result best = {0};
-  for (int round = -1; round < ROUNDS; round++) {
+  result all = {.rounds = 0};
+  for (int round = -1; round < rounds_of(r, ROUNDS); round++) {
     double limit = peak_rate(p->dot, p->dot_work), tile = peak_rate(p->tile, p->tile_work);
-    if (round >= 0) keep_best(&best, tile, limit);
+    if (round >= 0) keep(&all, tile, limit);
   }
   perf_kernel_row row = {.kernel = r->t->name.product_q8, .threads = 1, .unit = "GOP/s",
                          .bound = "int8"};
   snprintf(row.shape, sizeof row.shape, "its bound: registers only");
-  report(r, &row, 2e-9, best);
+  report(r, &row, 2e-9, &all);
 }
 
 static void all_prefill(run *r, bool q8) {
   static const size_t row_counts[] = {64, 512};
-  if (q8) tile_alone(r);
+  if (q8) bound_of_product(r);
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
     for (size_t j = 0; j < 2; j++)
       for (int type = 0; type < HR_PANEL_TYPES; type++)
@@ -276,18 +294,18 @@ static void attention(run *r, bool half, size_t width) {
   heads h;
   heads_make(&r->pool, &h, 1, width, half ? 2 : 4);
   if (!r->pool.failed) {
-    result best = {0};
-    for (int round = -1; round < ROUNDS; round++) {
+    result all = {.rounds = 0};
+    for (int round = -1; round < rounds_of(r, ROUNDS); round++) {
       double limit = peak_rate(r->peaks->fma, r->peaks->fma_work);
       double start = now(CLOCK_THREAD_CPUTIME_ID);
       attend_head(call, &h, 0, QUERIES);
       double spent = now(CLOCK_THREAD_CPUTIME_ID) - start;
-      if (round >= 0) keep_best(&best, 2.0 * QUERIES * KEYS * (double)width / spent, limit);
+      if (round >= 0) keep(&all, 2.0 * QUERIES * KEYS * (double)width / spent, limit);
     }
     perf_kernel_row row = {.kernel = half ? r->t->name.attend_f16 : r->t->name.attend_f32,
                            .threads = 1, .unit = "GFLOP/s", .bound = "fp32"};
     snprintf(row.shape, sizeof row.shape, "prefill, width %zu", width);
-    report(r, &row, 2e-9, best);
+    report(r, &row, 2e-9, &all);
   }
   give_back(r);
 }
@@ -415,24 +433,29 @@ static bool run_acts(const reading *readings, size_t threads, void (*const *acts
 static void decode_rounds(run *r, const reading *readings, size_t threads, double fmas,
                           void (*kernel)(const reading *), perf_kernel_row *row) {
   void (*const acts[ACTS])(const reading *) = {read_one, kernel, read_four};
-  result best = {0};
-  double peak = 0;
-  for (int round = -1; round < DECODE_ROUNDS; round++) {
+  result all = {.rounds = 0};
+  double fma[PERF_MOST_ROUNDS];
+  for (int round = -1; round < rounds_of(r, DECODE_ROUNDS); round++) {
     double rate[ACTS];
     if (!run_acts(readings, threads, acts, rate)) {
       r->end = PERF_KERNEL_THREADS;
       return;
     }
-    if (round >= 0) keep_best(&best, rate[1], rate[0] > rate[2] ? rate[0] : rate[2]);
-    double fma = r->peaks->fma ? peak_rate(r->peaks->fma, r->peaks->fma_work) : 0;
-    if (fma * (double)threads > peak) peak = fma * (double)threads;
+    double peak = r->peaks->fma ? peak_rate(r->peaks->fma, r->peaks->fma_work) : 0;
+    if (round < 0) continue;
+    fma[all.rounds] = peak * (double)threads;
+    keep(&all, rate[1], rate[0] > rate[2] ? rate[0] : rate[2]);
   }
-  bool by_fma = peak > 0 && fmas * best.limit > peak;
-  if (by_fma) best = (result){best.kernel * fmas, peak};
+  double peak = best_of(fma, all.rounds);
+  bool by_fma = peak > 0 && fmas * best_of(all.limit, all.rounds) > peak;
+  for (size_t i = 0; by_fma && i < all.rounds; i++) {
+    all.kernel[i] *= fmas;
+    all.limit[i] = fma[i];
+  }
   row->threads = (unsigned)threads;
   row->unit = by_fma ? "GFLOP/s" : "GB/s";
   row->bound = by_fma ? "fp32" : "memory";
-  report(r, row, by_fma ? 2e-9 : 1e-9, best);
+  report(r, row, by_fma ? 2e-9 : 1e-9, &all);
 }
 
 enum { DECODE_BYTES = 96 << 20 }; /* of each thread */
@@ -576,16 +599,16 @@ static double calls_per_second(void (*call)(const rows *), const rows *d) {
 
 static void row_kernel(run *r, const rows *d, const char *name, double bytes,
                        void (*call)(const rows *)) {
-  result best = {0};
+  result all = {.rounds = 0};
   if (r->end != PERF_KERNEL_DONE) return;
-  for (int round = -1; round < ROUNDS; round++) {
+  for (int round = -1; round < rounds_of(r, ROUNDS); round++) {
     double limit = calls_per_second(call_read, d) * BYTES_IN_CACHE;
     double rate = calls_per_second(call, d) * bytes;
-    if (round >= 0) keep_best(&best, rate, limit);
+    if (round >= 0) keep(&all, rate, limit);
   }
   perf_kernel_row row = {.kernel = name, .threads = 1, .unit = "GB/s", .bound = "L1"};
   snprintf(row.shape, sizeof row.shape, "%.0f bytes read", bytes);
-  report(r, &row, 1e-9, best);
+  report(r, &row, 1e-9, &all);
 }
 
 static void all_rows(run *r) {
@@ -604,13 +627,17 @@ static void all_rows(run *r) {
 
 /* --- All ------------------------------------------------------------------------ */
 
-perf_kernel_end perf_kernels(const hr_kernels *table, const char *group, perf_kernel_fn *each,
-                             void *data) {
+perf_kernel_end perf_kernels(const hr_kernels *table, const char *group, size_t rounds,
+                             perf_kernel_fn *each, void *data) {
   static const perf_peaks none = {0};
   run *r = calloc(1, sizeof *r);
   if (!r) return PERF_KERNEL_MEMORY;
   const perf_peaks *peaks = perf_peaks_of(table->isa);
-  *r = (run){.t = table, .peaks = peaks ? peaks : &none, .each = each, .data = data};
+  *r = (run){.t = table,
+             .peaks = peaks ? peaks : &none,
+             .rounds = rounds < PERF_MOST_ROUNDS ? rounds : PERF_MOST_ROUNDS,
+             .each = each,
+             .data = data};
   for (size_t i = 0; perf_kernel_groups[i] && r->end == PERF_KERNEL_DONE; i++) {
     r->group = perf_kernel_groups[i];
     if (group && strcmp(group, r->group) != 0) continue;

@@ -6,17 +6,26 @@
 
 #include "kernels/kernels.h"
 
-/* One kernel with one shape. A limit and its kernel take turns, the best of
- * each counts. */
+enum { PERF_MOST_ROUNDS = 100 };
+
+/* One kernel with one shape. A limit and its kernel take turns; the best of each counts,
+ * and every round is kept. */
 typedef struct perf_kernel_row {
   const char *tier, *kernel, *group;
   char shape[64];
   unsigned threads;
   const char *unit;  /* "GOP/s", "GFLOP/s" or "GB/s", in which the rates are */
   const char *bound; /* what limits it: "int8", "fp32", "memory", "L1" */
-  double rate, limit; /* limit 0: the tier has none */
-  bool busy; /* the limit fell below 90 % of its best in this run: no result */
+  double rate, limit; /* the best of the rounds; limit 0: the tier has none */
+  const double *rates, *limits; /* [rounds], in the same unit; valid during the call */
+  size_t rounds;
+  bool busy; /* set by perf_mark_busy */
 } perf_kernel_row;
+
+/* Marks the rows of a whole run whose limit fell below 90 % of the best that the same limit
+ * had anywhere in it, before or after: something else used the machine, they are no results.
+ * int8 and fp32 are limits of a tier, memory and L1 the machine's; all of a number of threads. */
+void perf_mark_busy(perf_kernel_row *rows, size_t count);
 
 /* The groups: products of many rows with int8 and with float weights, attention
  * of many rows, everything that reads memory for one row - by one thread and by as
@@ -34,8 +43,10 @@ typedef enum perf_kernel_end {
   PERF_KERNEL_THREADS /* the system did not let them be started */
 } perf_kernel_end;
 
-/* Measures a group, or all for NULL, of a table. Seconds for each group. */
-perf_kernel_end perf_kernels(const hr_kernels *table, const char *group, perf_kernel_fn *each,
-                             void *data);
+/* Measures a group, or all for NULL, of a table, each row in so many rounds (at most
+ * PERF_MOST_ROUNDS) after one that warms up; 0: 12, for what reads memory 40. Seconds for each
+ * group. */
+perf_kernel_end perf_kernels(const hr_kernels *table, const char *group, size_t rounds,
+                             perf_kernel_fn *each, void *data);
 
 #endif

@@ -328,7 +328,7 @@ Test(bench, a_run_of_a_synthetic_model) {
   json_t *d = json_of("$H bench -q --synthetic " SMALL
                       ":q8_0 -p 8,16 -n 4 -d 0,8 -t 1,2 -r 3 --json -");
   cr_expect_str_eq(text(d, "schema"), "headrow-bench");
-  cr_expect_eq((int)number(d, "schema_version"), 3);
+  cr_expect_eq((int)number(d, "schema_version"), 4);
   expect_schema(d);
   cr_expect_eq((int)number(json_object_get(d, "settings"), "context"), 24);
   const json_t *results = json_object_get(d, "results"), *limits = json_object_get(d, "limits");
@@ -492,6 +492,10 @@ static bool look_at_row(void *data, const perf_kernel_row *row) {
   cr_expect_str_eq(row->group, "row");
   cr_expect_str_eq(row->bound, "L1");
   cr_expect_eq(row->threads, 1);
+  cr_expect_geq(row->rounds, 5);
+  double best = 0;
+  for (size_t i = 0; i < row->rounds; i++) best = row->rates[i] > best ? row->rates[i] : best;
+  cr_expect_eq(row->rate, best);
   seen->other_tier = seen->other_tier || strcmp(row->tier, "portable") != 0;
   return ++seen->count < seen->most;
 }
@@ -500,13 +504,233 @@ Test(bench, kernels_of_a_row) {
   hr_kernels t;
   cr_assert(hr_kernels_select(&t, hr_cpu_features(), "portable"));
   rows all = {.most = 1000}, three = {.most = 3};
-  cr_expect_eq(perf_kernels(&t, "row", look_at_row, &all), PERF_KERNEL_DONE);
+  cr_expect_eq(perf_kernels(&t, "row", 0, look_at_row, &all), PERF_KERNEL_DONE);
   cr_expect_geq(all.count, 30);
   cr_expect_not(all.other_tier);
-  cr_expect_eq(perf_kernels(&t, "row", look_at_row, &three), PERF_KERNEL_STOPPED);
+  cr_expect_eq(perf_kernels(&t, "row", 0, look_at_row, &three), PERF_KERNEL_STOPPED);
   cr_expect_eq(three.count, 3);
 }
 
+
+/* What came before, what comes after and other groups count alike; other limits do not. */
+Test(bench, rows_of_a_busy_machine_are_marked) {
+  perf_kernel_row all[] = {
+      {.tier = "a", .bound = "int8", .threads = 1, .limit = 80},   /* before the best */
+      {.tier = "a", .bound = "int8", .threads = 1, .limit = 100},
+      {.tier = "a", .bound = "int8", .threads = 1, .limit = 90.1}, /* after it */
+      {.tier = "a", .bound = "int8", .threads = 1, .limit = 89.9},
+      {.tier = "b", .bound = "int8", .threads = 1, .limit = 50},   /* another tier's own */
+      {.tier = "a", .bound = "int8", .threads = 2, .limit = 60},   /* by other threads */
+      {.tier = "a", .bound = "fp32", .threads = 1, .limit = 40},
+      {.tier = "a", .bound = "memory", .threads = 1, .limit = 8},  /* the machine's: any tier's */
+      {.tier = "b", .bound = "memory", .threads = 1, .limit = 10},
+      {.tier = "c", .bound = "int8", .threads = 1, .limit = 0},    /* has none */
+      {.tier = "a", .bound = "L1", .threads = 1, .limit = 9, .busy = true},
+  };
+  static const bool busy[] = {true, false, false, true, false, false, false, true, false, false,
+                              false};
+  const size_t count = sizeof all / sizeof *all;
+  perf_mark_busy(all, count);
+  for (size_t i = 0; i < count; i++) cr_expect_eq(all[i].busy, busy[i], "%zu", i);
+  perf_mark_busy(all, 0);
+}
+
+/* The command, by one tier and few rounds. */
+Test(bench, kernels_keep_all_their_samples) {
+  json_t *d = json_of("$H bench -q --kernels --only row,attention,q8 -r 5 "
+                      "--isa $($H info --cpu --json | grep -o '\"product_q8\":\"[^\"]*' | "
+                      "sed 's/.*__//') --json -");
+  size_t i, seen = 0;
+  json_t *r;
+  expect_schema(d);
+  json_array_foreach(json_object_get(d, "kernel_rates"), i, r) {
+    const json_t *rates = json_object_get(r, "rates"), *all = json_object_get(r, "rate_samples");
+    cr_expect_eq(json_array_size(all), 5);
+    expect_statistics(rates, 5);
+    cr_expect_eq(number(rates, "max"), number(r, "rate"));
+    cr_expect(strcmp(text(r, "group"), "decode") != 0 && strcmp(text(r, "group"), "float") != 0);
+    seen |= strcmp(text(r, "group"), "row") == 0 ? 1 : strcmp(text(r, "group"), "q8") == 0 ? 2 : 4;
+    if (json_is_null(json_object_get(r, "limit"))) continue;
+    double best = 0;
+    for (size_t j = 0; j < 5; j++) {
+      double x = json_number_value(json_array_get(json_object_get(r, "limit_samples"), j));
+      if (x > best) best = x;
+    }
+    cr_expect_eq(best, number(r, "limit"));
+    cr_expect(json_is_false(json_object_get(r, "valid")) || number(r, "percent") <= 100);
+    cr_expect(json_is_false(json_object_get(r, "busy")) ||
+              json_is_false(json_object_get(r, "valid")));
+  }
+  cr_expect_eq(seen, 7, "groups %zu", seen);
+  json_decref(d);
+  result o = shell("$H bench --kernels --only row -r 2 --isa portable");
+  cr_expect(o.status == 0 && strstr(o.out, "median") && strstr(o.out, "softmax__portable") &&
+                strstr(o.err, "fewer than 5 samples"),
+            "%s%s", o.out, o.err);
+  finish(&o);
+}
+
+/* --- What the logits have to be ------------------------------------------------------ */
+
+static void expect_check(const char *line, const char *digest, const char *by) {
+  json_t *d = json_of(line);
+  const json_t *check = json_object_get(d, "check");
+  expect_schema(d);
+  cr_expect_str_eq(text(check, "digest"), text(check, "expected"), "%s", line);
+  if (digest) cr_expect_str_eq(text(check, "digest"), digest, "%s", line);
+  cr_expect(strstr(text(check, "by"), by), "%s: %s", line, text(check, "by"));
+  json_decref(d);
+}
+
+/* The same values come of the portable tier: `--weights` keeps it from looking them up. */
+Test(bench, known_models_have_known_digests) {
+  expect_check("$H bench -q -p 1 -n 0 -r 1 --json -", "1-3221656dc19b993c", "comes with headrow");
+  expect_check("$H bench -q builtin -p 1 -n 0 -r 1 --cache f32 --json -", "1-c9975bdbdbe7f837",
+               "comes with headrow");
+  expect_check("$H bench -q $ROOT/models/builtin.gguf -p 1 -n 0 -r 1 --json -",
+               "1-3221656dc19b993c", "the portable tier");
+  expect_check("$H bench -q --synthetic minilm-l6:q8_0 -p 1 -r 1 --json -", "1-982d51f2fe9aa956",
+               "comes with headrow");
+  expect_check("$H bench -q --synthetic " SMALL ":q8_0 -p 1 -n 0 -r 1 --json -", NULL,
+               "the portable tier");
+  expect_check("$H bench -q --synthetic " SMALL ":q8_0 -p 1 -n 0 -r 1 --isa portable --json -",
+               NULL, "the portable tier");
+}
+
+/* A copy of the command with one byte of the model inside it changed. */
+Test(bench, a_wrong_model_has_no_rate) {
+  result o = shell("cp $H $D/headrow; "
+                   "at=$(LC_ALL=C grep -obUa GGUF $D/headrow | while IFS=: read -r n rest; do "
+                   "cmp -s -n 4096 -i $n:0 $D/headrow $ROOT/models/builtin.gguf && echo $n; done); "
+                   "printf '\\125\\252\\125\\252' | dd of=$D/headrow bs=1 conv=notrunc "
+                   "seek=$((at + 1000000)) 2>/dev/null && "
+                   "$D/headrow bench -q -p 8 -n 2 -r 1");
+  cr_expect_eq(o.status, 1, "%d %s", o.status, o.err);
+  cr_expect(strstr(o.err, "builtin: check of 8 tokens: digest 1-") &&
+                strstr(o.err, "expected 1-3221656dc19b993c as the value that comes with headrow; "
+                              "no rate is reported"),
+            "%s", o.err);
+  cr_expect_str_eq(o.out, "");
+  finish(&o);
+}
+
+/* --- Machines made of files ------------------------------------------------------------ */
+
+#define CPUS "$D/sys/devices/system/cpu/cpu"
+/* two Cortex-A53 and one that nobody knows, at 800 of 1800 MHz, hot and throttled */
+#define BOARD                                                                                  \
+  "mkdir -p $D/proc/device-tree $D/sys/class/thermal/thermal_zone0 "                           \
+  "$D/sys/devices/platform/soc/soc:firmware; "                                                 \
+  "for i in 0 1 2 3 4 5 6 7; do mkdir -p " CPUS "$i/cpufreq; "                                 \
+  "echo 800000 >" CPUS "$i/cpufreq/scaling_cur_freq; "                                         \
+  "echo 1800000 >" CPUS "$i/cpufreq/cpuinfo_max_freq; done; "                                  \
+  "echo powersave >" CPUS "0/cpufreq/scaling_governor; "                                       \
+  "echo cpu-thermal >$D/sys/class/thermal/thermal_zone0/type; "                                \
+  "echo 84500 >$D/sys/class/thermal/thermal_zone0/temp; "                                      \
+  "echo 0x50004 >$D/sys/devices/platform/soc/soc:firmware/get_throttled; "                     \
+  "printf 'A made-up board\\000' >$D/proc/device-tree/model; "                                 \
+  "for part in 0xd03 0xd03 0xd99; do printf 'processor\\t: 0\\nCPU implementer\\t: 0x41\\n"    \
+  "CPU part\\t: %s\\n\\n' $part; done >$D/proc/cpuinfo; "
+
+Test(bench, the_state_of_a_machine_of_files) {
+  result o = shell(BOARD "$H bench -p 4 -n 0 -r 3 -t 2 --sysroot $D --json $D/a.json && "
+                         "$H bench -q -p 4 -n 0 -r 3 -t 2 --json $D/b.json >/dev/null && "
+                         "$H compare -q $D/a.json $D/b.json; cat $D/a.json");
+  cr_assert_eq(o.status, 0, "%s", o.err);
+  cr_expect(strstr(o.err, "is read below /"), "%s", o.err);
+  cr_expect(strstr(o.out, "A made-up board, 2 x Cortex-A53 + 1 x implementer 0x41 part 0xd99") &&
+                strstr(o.out, "governor powersave") && strstr(o.out, "3 of 3 disturbed"),
+            "%s", o.out);
+  cr_expect(strstr(o.out, "44 % of its highest frequency") &&
+                strstr(o.out, "a throttled in 3 of 3 samples, at up to 84 C") &&
+                strstr(o.out, "800 MHz, 800 at least, 44 % of the highest") &&
+                strstr(o.out, "84.5 C at most"),
+            "%s", o.out);
+  json_t *d = json_loads(strstr(o.out, "\n{"), 0, NULL);
+  cr_assert(d);
+  expect_schema(d);
+  const json_t *r = json_array_get(json_object_get(d, "results"), 0);
+  cr_expect_eq(number(r, "most_mhz"), 1800);
+  for (size_t i = 0; i < 3; i++) {
+    cr_expect_eq(json_number_value(json_array_get(json_object_get(r, "mhz_samples"), i)), 800);
+    cr_expect_eq(json_number_value(json_array_get(json_object_get(r, "celsius_samples"), i)), 84.5);
+    cr_expect(json_is_true(json_array_get(json_object_get(r, "throttled_samples"), i)));
+  }
+  const json_t *sensors = json_object_get(json_object_get(d, "machine"), "sensors");
+  cr_expect_str_eq(text(sensors, "throttling"), "firmware");
+  cr_expect(json_is_null(json_object_get(sensors, "frequency_reason")));
+  json_decref(d);
+  finish(&o);
+}
+
+/* Counters of energy and throttling that go on, once around, while the command runs. */
+Test(bench, counters_of_a_machine_of_files) {
+  result o = shell(
+      "z=$D/sys/class/powercap/intel-rapl:0; t=" CPUS "0/thermal_throttle; mkdir -p $z $t; "
+      "echo package-0 >$z/name; echo 1000000 >$z/max_energy_range_uj; echo 0 >$z/energy_uj; "
+      "echo 0 >$t/core_throttle_count; "
+      "{ n=0; while [ ! -e $D/done ]; do n=$((n + 130000)); "
+      "for f in energy_uj:$z core_throttle_count:$t; do "
+      "echo $((n % 1000000)) >$D/new; [ ${f%%:*} = energy_uj ] || echo $n >$D/new; "
+      "mv $D/new ${f#*:}/${f%%:*}; done; sleep 0.005; done; } & "
+      "$H bench -q -p 64 -n 0 -r 20 -t 1 --synthetic smollm2-135m,layers=6:q8_0 --sysroot $D "
+      "--json -; s=$?; : >$D/done; wait; exit $s");
+  cr_assert_eq(o.status, 0, "%s", o.err);
+  json_t *d = json_loads(o.out, 0, NULL);
+  const json_t *r = json_array_get(json_object_get(d, "results"), 0);
+  const json_t *energy = json_object_get(r, "energy");
+  expect_schema(d);
+  size_t throttled = 0, i;
+  json_t *x;
+  json_array_foreach(json_object_get(r, "throttled_samples"), i, x) throttled += json_is_true(x);
+  cr_expect_eq(i, 20);
+  cr_expect_gt(throttled, 0);
+  json_array_foreach(json_object_get(energy, "joules_samples"), i, x) {
+    cr_expect(json_number_value(x) >= 0 && json_number_value(x) < 1, "%g", json_number_value(x));
+  }
+  json_decref(d);
+  finish(&o);
+}
+
+/* Nothing is there: null, with a reason each. */
+Test(bench, a_machine_that_tells_nothing) {
+  json_t *d = json_of("mkdir $D/empty; $H bench -q -p 2 -n 0 -r 1 --sysroot $D/empty --json -");
+  static const char *const all[] = {"frequency", "temperature", "throttling", "energy"};
+  const json_t *machine = json_object_get(d, "machine");
+  const json_t *sensors = json_object_get(machine, "sensors");
+  expect_schema(d);
+  cr_expect(json_is_null(json_object_get(machine, "cpu")));
+  for (size_t i = 0; i < 4; i++) {
+    char key[32];
+    snprintf(key, sizeof key, "%s_reason", all[i]);
+    cr_expect(json_is_null(json_object_get(sensors, all[i])), "%s", all[i]);
+    cr_expect(strstr(text(sensors, key), "the system has n"), "%s: %s", key, text(sensors, key));
+  }
+  json_decref(d);
+}
+
+/* The peak is of all sessions; what one takes does not grow with the others. */
+Test(bench, memory_of_each_place) {
+#define CACHES "$H bench -q --synthetic dim=256,layers=8,heads=8,ffn=64,vocab=300:q8_0 " \
+               "-p 2000 -n 0 -r 1 --json - -t "
+  json_t *one = json_of(CACHES "1"), *four = json_of(CACHES "1,1,1,1");
+  const json_t *a = json_object_get(one, "memory"), *b = json_object_get(four, "memory");
+  const json_t *alone = json_array_get(json_object_get(a, "sessions"), 0);
+  const double cache = number(a, "cache_bytes"); /* 2000 positions x 8 layers x 1 KiB */
+  cr_expect_geq(cache, 2000 * 8 * 1024);
+  expect_schema(four);
+  cr_assert_eq(json_array_size(json_object_get(b, "sessions")), 4);
+  cr_expect_geq(number(alone, "resident_bytes"), cache);
+  for (size_t i = 0; i < 4; i++) {
+    const json_t *s = json_array_get(json_object_get(b, "sessions"), i);
+    double ratio = number(s, "alone_bytes") / number(alone, "alone_bytes");
+    cr_expect(ratio > 0.8 && ratio < 1.25, "%g", ratio);
+    cr_expect_geq(number(s, "resident_bytes"), cache);
+  }
+  cr_expect_geq(number(b, "peak_bytes"), number(a, "peak_bytes") + 2 * cache);
+  json_decref(one);
+  json_decref(four);
+}
 
 /* Multiply-adds and bytes of a model that can be counted by hand. */
 Test(bench, work_is_counted) {
@@ -722,6 +946,11 @@ Test(bench, what_can_not_be_measured_is_an_error) {
       {"$H bench builtin --cold", 2, "--cold"},
       {"$H bench --kernels -p 1", 2, "--kernels"},
       {"$H bench --kernels -b 2", 2, "--kernels"},
+      {"$H bench --kernels -r 101", 2, "100"},
+      {"$H bench --kernels --only row,nonsense", 2, "attention"},
+      {"$H bench --kernels --only ''", 2, "attention"},
+      {"$H bench --only row", 2, "--kernels"},
+      {"$H bench -p 1 -n 0 --sysroot $D/none", 3, "none"},
       {"$H bench -b 0", 2, "--batch"},
       {"$H bench -b 2,x", 2, "--batch"},
       {"$H bench --block llama-7b", 2, "no type"},

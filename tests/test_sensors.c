@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/machine.h"
 #include "cli/sensors.h"
 
 TestSuite(sensors, .timeout = 60);
@@ -126,6 +127,95 @@ Test(sensors, frequency_of_a_machine_without_cpufreq) {
   EXPECT_NEAR(read_now(s).mhz, 2000.0);
   cli_sensors_free(s);
   remove_machine();
+}
+
+Test(sensors, names_of_cpus) {
+#define CORE(maker, part) "processor\t: 0\nCPU implementer\t: " maker "\nCPU part\t: " part "\n\n"
+  static const struct {
+    const char *cpuinfo, *board, *name;
+  } all[] = {
+      {"processor\t: 0\nmodel name\t: made up, 3 GHz\nCPU part\t: 0xd03\n", NULL,
+       "made up, 3 GHz"},
+      {CORE("0x41", "0xd08") CORE("0x41", "0xd08"), "Board 4", "Board 4, 2 x Cortex-A72"},
+      {CORE("0x41", "0xd05") CORE("0x41", "0xd41") CORE("0x41", "0xd05") CORE("0x41", "0xd44"),
+       NULL, "2 x Cortex-A55 + 1 x Cortex-A78 + 1 x Cortex-X1"},
+      {CORE("0x61", "0x022") CORE("0x61", "0x023"), NULL,
+       "1 x Apple M1 Icestorm + 1 x Apple M1 Firestorm"},
+      {CORE("0x61", "0x033"), NULL, "1 x Apple M2 Avalanche"},
+      {CORE("0xc0", "0xac3"), NULL, "1 x AmpereOne"},
+      {CORE("0x41", "0xd0c"), NULL, "1 x Neoverse N1"},
+      {CORE("0x41", "0xd40"), NULL, "1 x Neoverse V1"},
+      {CORE("0x41", "0xd49"), NULL, "1 x Neoverse N2"},
+      {CORE("0x41", "0xd4f"), NULL, "1 x Neoverse V2"},
+      {CORE("0x41", "0xd0b"), NULL, "1 x Cortex-A76"},
+      {CORE("0x99", "0xd03"), NULL, "1 x implementer 0x99 part 0xd03"},
+      {CORE("0x41", "0x7"), "Board", "Board, 1 x implementer 0x41 part 0x007"},
+      {"processor\t: 0\n", "Board", "Board"},
+      {"processor\t: 0\n", NULL, NULL},
+  };
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    char text[128];
+    new_machine();
+    put("/proc/cpuinfo", all[i].cpuinfo);
+    if (all[i].board) put("/proc/device-tree/model", all[i].board);
+    const char *name = cli_cpu_name(root, text);
+    if (all[i].name)
+      cr_expect_str_eq(name ? name : "nothing", all[i].name);
+    else
+      cr_expect_null(name);
+    remove_machine();
+  }
+}
+
+Test(sensors, reasons_for_what_is_not_there) {
+  new_machine();
+  cli_sensors *s = cli_sensors_open(root);
+  cli_sensor_names n = cli_sensors_names(s);
+  cr_expect(strstr(n.frequency_reason, "neither cpufreq") &&
+            strstr(n.temperature_reason, "sensor") &&
+            strstr(n.throttling_reason, "thermal_throttle"));
+  cr_expect_eq(cli_sensors_most_mhz(s, NULL), 0);
+  cli_sensors_free(s);
+  put_cpu(0, 0);
+  put("/sys/class/thermal/thermal_zone1/type", "x86_pkg_temp\n");
+  put("/sys/class/thermal/thermal_zone1/temp", "999999\n");
+  put(CPU "0/thermal_throttle/core_throttle_count", "many\n");
+  s = cli_sensors_open(root);
+  n = cli_sensors_names(s);
+  cr_expect_str_eq(n.frequency_reason, CPU "0/cpufreq/scaling_cur_freq: no value that a machine "
+                                           "can have");
+  cr_expect_str_eq(n.temperature_reason, "/sys/class/thermal/thermal_zone1/temp: no value that a "
+                                         "machine can have");
+  cr_expect_str_eq(n.throttling_reason, CPU "0/thermal_throttle/core_throttle_count: Invalid "
+                                            "argument");
+  cli_sensors_free(s);
+  remove_machine();
+}
+
+Test(sensors, the_highest_frequency_is_of_the_cpus_asked_for) {
+  new_machine();
+  put(CPU "0/cpufreq/cpuinfo_max_freq", "3000000\n");
+  put(CPU "1/cpufreq/cpuinfo_max_freq", "2000000\n");
+  put(CPU "2/cpufreq/cpuinfo_max_freq", "1000000\n");
+  cli_sensors *s = cli_sensors_open(root);
+  hr_cpuset two = {0};
+  hr_cpuset_add(&two, 1);
+  hr_cpuset_add(&two, 2);
+  EXPECT_NEAR(cli_sensors_most_mhz(s, &two), 1500.0);
+  EXPECT_NEAR(cli_sensors_most_mhz(s, NULL), 2000.0);
+  cli_sensors_free(s);
+  remove_machine();
+}
+
+Test(sensors, whether_it_throttled) {
+  const cli_state unknown = {0}, none = {.has_throttled = true, .throttled = 3},
+                  more = {.has_throttled = true, .throttled = 4},
+                  now = {.has_throttled = true, .throttled = 3, .throttled_now = true};
+  cr_expect_eq(cli_throttled(&unknown, &unknown), -1);
+  cr_expect_eq(cli_throttled(&unknown, &more), -1);
+  cr_expect_eq(cli_throttled(&none, &none), 0);
+  cr_expect_eq(cli_throttled(&none, &more), 1);
+  cr_expect_eq(cli_throttled(&none, &now), 1);
 }
 
 Test(sensors, the_hottest_sensor_of_the_cpu) {

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -64,9 +65,15 @@ static const cli_option options[] = {
      CLI_TEXT, AT(block)},
     {"kernels", 0, NULL, "in place of a model: every kernel of every tier but portable", CLI_FLAG,
      AT(kernels)},
+    {"only", 0, "LIST", "with --kernels: groups of them: q8, float, attention, decode, row",
+     CLI_TEXT, AT(only)},
     {"json", 0, "FILE", "write all there is to know as JSON; -: in place of the table", CLI_TEXT,
      AT(json)},
     {"profile", 0, NULL, "where the time goes, by the parts of a pass", CLI_FLAG, AT(profile)},
+    {"sysroot", 0, "DIR",
+     "read the CPU's name, frequency, temperature, throttling and energy\n"
+     "from DIR/proc and DIR/sys, not from this machine",
+     CLI_TEXT, AT(sysroot)},
     {"csv", 0, NULL, "comma-separated values in place of the table", CLI_FLAG, AT(csv)},
     {"md", 0, NULL, "the table in Markdown", CLI_FLAG, AT(markdown)},
 };
@@ -177,6 +184,9 @@ static int check_kernels_usage(const bench_settings *s) {
     return cli_fail(HR_ERROR_USAGE,
                     "--kernels: measures no model, expected it without MODEL, --synthetic, "
                     "--block, --cold, --profile, -p, -n, -d, -b and -t");
+  if (s->repeat.value > PERF_MOST_ROUNDS)
+    return cli_fail(HR_ERROR_USAGE, "-r: %" PRIu64 " rounds, expected at most %d with --kernels",
+                    s->repeat.value, PERF_MOST_ROUNDS);
   return HR_OK;
 }
 
@@ -205,6 +215,8 @@ static int check_usage(const bench_settings *s) {
     return cli_fail(HR_ERROR_USAGE, "--cold: no file to load, expected a model's file or folder");
   if (s->csv + s->markdown + (s->json && strcmp(s->json, "-") == 0) > 1)
     return cli_fail(HR_ERROR_USAGE, "--json -, --csv, --md: expected one of them");
+  if (s->only && !s->kernels)
+    return cli_fail(HR_ERROR_USAGE, "--only: names groups of kernels, expected --kernels");
   if (s->kernels) return check_kernels_usage(s);
   return s->block ? check_block_usage(s) : HR_OK;
 }
@@ -422,7 +434,7 @@ static int open_place(bench *b, bench_place *p, const hr_model *model, unsigned 
   o.cores = c->cores;
   o.progress = bench_report_progress;
   o.progress_data = b;
-  double start = cli_now();
+  double before = bench_resident(), start = cli_now();
   p->session = hr_session_create(model, &o, &err);
   p->session_seconds = cli_now() - start;
   if (!p->session) return cli_fail_error(NULL, &err);
@@ -431,6 +443,9 @@ static int open_place(bench *b, bench_place *p, const hr_model *model, unsigned 
   if (!p->filled) return cli_fail_memory();
   p->peaks = perf_peaks_of(model->kernels.isa);
   note_cpus(p);
+  double after = bench_resident();
+  p->resident = before < 0 || after < 0 ? -1 : after - before;
+  p->most_mhz = p->pinned ? cli_sensors_most_mhz(b->sensors, &p->cpus) : 0;
   if (hr_session_warning(p->session)) bench_warn(b, "%s", hr_session_warning(p->session));
   unsigned one = hr_session_threads(p->session), many = hr_session_threads_batch(p->session);
   if (!make_limits(&p->limits[0], one, b->set.repeat.value) ||
@@ -567,6 +582,7 @@ static int make_sampler(bench *b) {
 
 static int set_up(bench *b) {
   int status = open_model(b);
+  b->loading_bytes = bench_memory("/proc/self/status", "VmHWM");
   if (status == HR_OK) status = find_context(b);
   if (status == HR_OK) status = make_variants(b);
   if (status == HR_OK) status = open_places(b);
@@ -600,6 +616,8 @@ static void release(bench *b) {
   free(b->variant);
   free(b->place);
   free(b->test);
+  for (size_t i = 0; i < b->kernels; i++) free(b->kernel_samples[i]);
+  free(b->kernel_samples);
   free(b->kernel);
   free(b->ids);
   free(b->piece);
@@ -622,8 +640,21 @@ static int check_outputs(const bench *b) {
   return status;
 }
 
+/* That the machine is one made of files is never silent. */
+static int check_sysroot(bench *b) {
+  struct stat s;
+  const char *root = b->set.sysroot;
+  if (!root) return HR_OK;
+  if (stat(root, &s) != 0 || !S_ISDIR(s.st_mode))
+    return cli_fail(HR_ERROR_FILE, "--sysroot: %s: is no folder, expected one with proc and sys",
+                    root);
+  bench_warn(b, "the state of the machine is read below %s: it is not this machine's", root);
+  return HR_OK;
+}
+
 static int measure_model(bench *b) {
   int status = set_up(b);
+  if (status == HR_OK) status = bench_check_outputs(b);
   if (status == HR_OK) status = bench_measure(b);
   return status;
 }
@@ -637,7 +668,9 @@ static int run_all(bench *b) {
   if (status != HR_OK || (!has_tests(b) && !b->set.kernels)) return status;
   long cpus = sysconf(_SC_NPROCESSORS_ONLN);
   b->cpus = cpus > 0 ? (unsigned)cpus : 1;
-  b->sensors = cli_sensors_open("");
+  status = check_sysroot(b);
+  if (status != HR_OK) return status;
+  b->sensors = cli_sensors_open(bench_sysroot(b));
   if (!b->sensors) return cli_fail_memory();
   b->load_before = bench_load_average();
   status = b->set.kernels ? bench_kernels(b) : measure_model(b);

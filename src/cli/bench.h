@@ -15,7 +15,7 @@
 #include "statistics.h"
 #include "synthetic.h"
 
-enum { BENCH_SCHEMA = 3 };
+enum { BENCH_SCHEMA = 4 };
 
 /* A list of numbers as an option gives it. */
 typedef struct bench_numbers {
@@ -27,7 +27,7 @@ typedef struct bench_settings {
   cli_common common;
   const char *prompt, *predict, *depth, *batch, *threads; /* lists, NULL: default */
   cli_count repeat;
-  const char *synthetic, *block, *save, *json;
+  const char *synthetic, *block, *save, *json, *only, *sysroot;
   bool csv, markdown, profile, cold, kernels;
 } bench_settings;
 
@@ -123,6 +123,9 @@ typedef struct bench_place {
   hr_cpuset cpus; /* that its threads are pinned to */
   bool pinned;
   double best_mhz; /* of those CPUs while samples were taken */
+  double most_mhz; /* that those CPUs are made for; 0: not known */
+  double resident; /* bytes in memory that came with its session and first round; below 0 when
+                      that can't be known */
   size_t *filled; /* [most sequences] positions that hold the usual ids */
   bench_limits limits[2]; /* for one row, and for many when that takes other threads */
 } bench_place;
@@ -142,6 +145,13 @@ typedef struct bench_test {
   hr_profile *profile; /* one a thread; NULL without --profile */
   double profile_seconds; /* of all kept samples' calls */
 } bench_test;
+
+/* Logits of a few tokens, against what they have to be. */
+typedef struct bench_check {
+  bool has_digest, has_expected;
+  uint64_t digest, expected;
+  const char *by; /* what it was compared with, or why it was not */
+} bench_check;
 
 typedef struct bench {
   bench_settings set;
@@ -172,9 +182,12 @@ typedef struct bench {
   double best_mhz; /* seen while samples were taken */
   unsigned cpus;   /* of the system */
   perf_kernel_row *kernel;
+  double **kernel_samples; /* of each: its rates, then its limits */
   size_t kernels;
   double load_before, load_after; /* average of the last minute; below 0: not known */
-  size_t peak_bytes;              /* 0: not known */
+  size_t loading_bytes, peak_bytes; /* most of the process, when the model was there and when all
+                                       was measured; 0: not known */
+  bench_check check;
   char **warning; /* each once, as they came */
   size_t warnings;
 } bench;
@@ -195,6 +208,8 @@ cli_progress bench_progress(const bench *b, const char *what, bool *show);
 
 /* bench_samples.c: takes all samples. Returns a status. */
 int bench_measure(bench *b);
+/* A warning where fewer samples were asked for than tell something of their spread. */
+void bench_warn_of_few(bench *b);
 /* An hr_progress_fn of the sessions: done is the share of what is being done; data is
  * the bench. */
 bool bench_report_progress(void *data, double done);
@@ -222,6 +237,8 @@ typedef struct bench_result {
   bool valid;
   size_t disturbed; /* samples */
 } bench_result;
+/* Statistics of scale/x, or of x itself when scale is 0; false when memory is out. */
+bool bench_statistics_of(const double *samples, size_t count, double scale, cli_statistics *to);
 /* False when memory is out. */
 bool bench_result_of(const bench *b, const bench_test *t, bench_result *r);
 
@@ -248,6 +265,13 @@ double bench_series_best(const bench *b, const bench_series *series);
 /* bench_loading.c: opens the model and notes how long that took. */
 int bench_load(bench *b, const cli_common *common);
 
+/* bench_check.c: whether the logits are right, before anything is timed. Status 1 with a
+ * sentence when they are not. */
+int bench_check_outputs(bench *b);
+/* The digest that a known model's check ends in, by the name that bench shows; cache: of fp16
+ * keys and values. False for other models. */
+bool bench_known_digest(const char *model, bool half, uint64_t *digest);
+
 /* bench_kernels.c: measures the kernels of the tiers asked for. */
 int bench_kernels(bench *b);
 
@@ -269,6 +293,10 @@ json_t *bench_profile_json(const bench_test *test); /* null without --profile */
 
 /* bench_machine.c: what is told of the machine. */
 size_t bench_memory(const char *file, const char *key); /* bytes; 0: not known */
+/* Bytes of the process that are in memory; below 0: not known. */
+double bench_resident(void);
+/* Where /proc and /sys of the machine are: "" for this one. */
+const char *bench_sysroot(const bench *b);
 size_t bench_free_memory(void); /* that may be taken; 0: not known */
 double bench_load_average(void);
 json_t *bench_json_machine(const bench *b);
@@ -289,6 +317,9 @@ int bench_report(const bench *b);
 const char *bench_model_name(const bench *b);
 const char *bench_compiler(void);
 size_t bench_own_bytes(const bench *b); /* what bench itself holds, within the peak */
+/* The most memory that one place would need alone, without what bench holds for itself: the
+ * most while loading, or the peak less the other places' sessions; 0: not known. */
+size_t bench_alone_bytes(const bench *b, const bench_place *place);
 
 /* bench_json.c: all there is to know; NULL when memory is out. */
 json_t *bench_json(const bench *b);

@@ -72,6 +72,31 @@ static json_t *json_settings(const bench *b) {
                    b->set.block != NULL, "cores", c->cores, "isa", c->isa);
 }
 
+static void add_type(bool *has, const hr_matrix *m) {
+  if (m->panels) has[m->type] = true;
+}
+
+/* "f16, q8_0": what the matrices of a model are held as. */
+static json_t *json_types(const hr_transformer *t) {
+  static const char *const names[HR_PANEL_TYPES] = {
+      [HR_PANEL_F32] = "f32", [HR_PANEL_F16] = "f16", [HR_PANEL_BF16] = "bf16",
+      [HR_PANEL_Q8] = "q8_0"};
+  bool has[HR_PANEL_TYPES] = {false};
+  char text[64] = "";
+  size_t used = 0;
+  for (uint32_t i = 0; i < t->description.layers; i++) {
+    const hr_layer *l = &t->layer[i];
+    const hr_matrix *const all[] = {&l->query, &l->key, &l->value, &l->output,
+                                    &l->gate,  &l->up,  &l->down};
+    for (size_t j = 0; j < sizeof all / sizeof *all; j++) add_type(has, all[j]);
+  }
+  add_type(has, &t->head);
+  for (int i = 0; i < HR_PANEL_TYPES; i++)
+    if (has[i])
+      used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "", names[i]);
+  return json_string(text);
+}
+
 static json_t *json_model(const bench *b) {
   const hr_model *m = b->model;
   if (!m) return json_null();
@@ -80,9 +105,10 @@ static json_t *json_model(const bench *b) {
   const bench_amount one = {.tokens = 1, .batch = 1};
   bench_work token = bench_work_of(b->place[0].session, &one);
   return json_pack(
-      "{s:o, s:b, s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:f}", "name",
+      "{s:o, s:b, s:s, s:o, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:f}", "name",
       cli_json_text(name, strlen(name)), "synthetic", b->set.synthetic != NULL, "family", d->family,
-      "parameters", (json_int_t)m->loaded.parameters, "layers", d->layers, "width", d->width,
+      "types", json_types(&m->loaded.transformer), "parameters", (json_int_t)m->loaded.parameters,
+      "layers", d->layers, "width", d->width,
       "heads", d->heads, "kv_heads", d->kv_heads, "head_width", d->head_width, "ffn_width",
       d->ffn_width, "vocabulary", d->vocab, "weight_bytes", (json_int_t)m->loaded.weight_bytes,
       "bytes_per_token", token.bytes);
@@ -100,13 +126,44 @@ static json_t *json_loading(const bench *b) {
                    b->set.synthetic ? json_number(b->make_seconds) : json_null());
 }
 
+static json_t *json_size(size_t bytes) {
+  return bytes ? json_integer((json_int_t)bytes) : json_null();
+}
+
+/* What each place's session has in memory, and what it would take alone. */
+static json_t *json_sessions(const bench *b) {
+  json_t *list = json_array();
+  for (size_t i = 0; i < b->places; i++) {
+    const bench_place *p = &b->place[i];
+    json_array_append_new(
+        list, json_pack("{s:s, s:i, s:i, s:o, s:o}", "isa", p->model->kernels.isa, "threads",
+                        hr_session_threads(p->session), "threads_batch",
+                        hr_session_threads_batch(p->session), "resident_bytes",
+                        p->resident < 0 ? json_null() : json_integer((json_int_t)p->resident),
+                        "alone_bytes", json_size(bench_alone_bytes(b, p))));
+  }
+  return list;
+}
+
+/* The digest of the check, and what it was held against. */
+static json_t *json_check(const bench *b) {
+  const bench_check *c = &b->check;
+  char digest[32], expected[32];
+  if (!b->model) return json_null();
+  snprintf(digest, sizeof digest, "%d-%016" PRIx64, HR_ARITHMETIC, c->digest);
+  snprintf(expected, sizeof expected, "%d-%016" PRIx64, HR_ARITHMETIC, c->expected);
+  return json_pack("{s:o, s:o, s:o}", "digest", json_text_or_null(c->has_digest ? digest : NULL),
+                   "expected", json_text_or_null(c->has_expected ? expected : NULL), "by",
+                   json_text_or_null(c->by));
+}
+
 static json_t *json_memory(const bench *b) {
   if (!b->model) return json_null();
-  return json_pack("{s:o, s:I, s:I, s:I}", "peak_bytes",
-                   b->peak_bytes ? json_integer((json_int_t)b->peak_bytes) : json_null(),
-                   "bench_bytes", (json_int_t)bench_own_bytes(b), "weight_bytes",
+  return json_pack("{s:o, s:o, s:I, s:I, s:I, s:o}", "peak_bytes", json_size(b->peak_bytes),
+                   "loading_bytes", json_size(b->loading_bytes), "bench_bytes",
+                   (json_int_t)bench_own_bytes(b), "weight_bytes",
                    (json_int_t)b->model->loaded.weight_bytes, "cache_bytes",
-                   (json_int_t)b->place[0].session->cache.bytes);
+                   (json_int_t)b->place[0].session->cache.bytes, "sessions", json_sessions(b));
 }
 
 /* --- Limits ---------------------------------------------------------------------- */
@@ -246,6 +303,14 @@ static json_t *json_state(const bench_test *t, bool celsius) {
   return list;
 }
 
+/* Whether the machine throttled during each sample; null: not known. */
+static json_t *json_throttled(const bench_test *t) {
+  json_t *list = json_array();
+  for (size_t i = 0; i < t->count; i++)
+    json_array_append_new(list, json_flag(cli_throttled(&t->state[i][0], &t->state[i][1])));
+  return list;
+}
+
 static json_t *json_result(const bench *b, const bench_test *t) {
   char digest[32];
   bench_result r;
@@ -255,7 +320,7 @@ static json_t *json_result(const bench *b, const bench_test *t) {
   json_t *first = a->prompt ? json_statistics(&r.first) : json_null();
   return json_pack(
       "{s:s, s:I, s:I, s:I, s:s, s:i, s:o, s:o, s:o, s:o, s:{s:f, s:f, s:f, s:f}, s:o, s:o, s:o, "
-      "s:o, s:o, s:s, s:o}",
+      "s:o, s:o, s:o, s:o, s:s, s:o}",
       "work", a->prompt ? "prompt" : "generate", "tokens", (json_int_t)a->tokens, "depth",
       (json_int_t)a->depth, "batch", (json_int_t)a->batch, "isa", t->place->model->kernels.isa,
       "threads", bench_test_threads(t), "seconds_samples", json_samples(t->seconds, t->count),
@@ -263,7 +328,8 @@ static json_t *json_result(const bench *b, const bench_test *t) {
       "first_token_seconds", first, "amount", "int8_macs", t->work.int8_macs, "float_macs",
       t->work.float_macs, "bytes", t->work.bytes, "barriers", t->work.barriers, "limit",
       json_bound(t, &r), "disturbed", json_disturbed(b, t), "energy", json_energy(b, t, &r),
-      "mhz_samples", json_state(t, false), "celsius_samples", json_state(t, true), "digest",
+      "mhz_samples", json_state(t, false), "celsius_samples", json_state(t, true),
+      "throttled_samples", json_throttled(t), "most_mhz", json_number(t->place->most_mhz), "digest",
       digest, "profile", bench_profile_json(t));
 }
 
@@ -316,12 +382,19 @@ static json_t *json_kernel_rates(const bench *b) {
   for (size_t i = 0; i < b->kernels; i++) {
     const perf_kernel_row *k = &b->kernel[i];
     double percent = k->limit > 0 ? 100 * k->rate / k->limit : 0;
+    cli_statistics rates = {0};
+    (void)bench_statistics_of(k->rates, k->rounds, 0, &rates); /* without memory they are null */
     json_array_append_new(
-        list, json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:o, s:s, s:o, s:o, s:b}", "isa", k->tier,
+        list, json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:o, s:s, s:o, s:o, s:b, s:b, s:o, s:o, "
+                        "s:o}",
+                        "isa", k->tier,
                         "kernel", k->kernel, "group", k->group, "shape", k->shape, "threads",
                         k->threads, "unit", k->unit, "rate", json_number(k->rate), "bound",
                         k->bound, "limit", json_number(k->limit), "percent", json_number(percent),
-                        "valid", percent > 0 && percent <= 100 && !k->busy));
+                        "valid", percent > 0 && percent <= 100 && !k->busy, "busy", k->busy,
+                        "rates", json_statistics(&rates), "rate_samples",
+                        json_samples(k->rates, k->rounds), "limit_samples",
+                        json_samples(k->limits, k->limit > 0 ? k->rounds : 0)));
   }
   return list;
 }
@@ -347,11 +420,12 @@ json_t *bench_json(const bench *b) {
   struct tm parts;
   if (gmtime_r(&seconds, &parts)) strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", &parts);
   return json_pack("{s:s, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-                   "s:o}",
+                   "s:o, s:o}",
                    "schema", "headrow-bench", "schema_version", BENCH_SCHEMA, "time", now,
                    "program", json_program(), "machine", bench_json_machine(b), "machine_limits",
                    json_capacity(b), "model", json_model(b), "settings", json_settings(b),
-                   "loading", json_loading(b), "memory", json_memory(b), "limits", json_limits(b),
+                   "loading", json_loading(b), "memory", json_memory(b), "check",
+                   json_check(b), "limits", json_limits(b),
                    "results", json_results(b), "scaling", json_scaling(b), "kernels",
                    json_kernels(b), "kernel_rates", json_kernel_rates(b), "warnings",
                    json_warnings(b));

@@ -13,16 +13,30 @@ typedef struct gathering {
   bench *b;
   cli_progress *progress; /* NULL: none is shown */
   double done;
+  size_t rounds; /* 0: as usual */
   bool full;
 } gathering;
 
+/* A row with copies of its samples. */
+static bool keep_row(bench *b, const perf_kernel_row *row) {
+  perf_kernel_row *to = &b->kernel[b->kernels];
+  double *copy = calloc(2 * row->rounds + 1, sizeof *copy);
+  if (!copy) return false;
+  memcpy(copy, row->rates, row->rounds * sizeof *copy);
+  memcpy(copy + row->rounds, row->limits, row->rounds * sizeof *copy);
+  *to = *row;
+  to->rates = copy;
+  to->limits = copy + row->rounds;
+  b->kernel_samples[b->kernels++] = copy;
+  return true;
+}
+
 static bool gather(void *data, const perf_kernel_row *row) {
   gathering *g = data;
-  if (g->b->kernels == MOST_ROWS) {
+  if (g->b->kernels == MOST_ROWS || !keep_row(g->b, row)) {
     g->full = true;
     return false;
   }
-  g->b->kernel[g->b->kernels++] = *row;
   return cli_report_progress(g->progress, g->done);
 }
 
@@ -30,6 +44,29 @@ static size_t group_count(void) {
   size_t count = 0;
   while (perf_kernel_groups[count]) count++;
   return count;
+}
+
+/* Whether a group is in a list such as "row,q8"; NULL lists all. */
+static bool is_listed(const char *list, const char *group) {
+  size_t length = strlen(group);
+  if (!list) return true;
+  for (const char *at = list; *at; at += strcspn(at, ","), at += *at == ',')
+    if (strcspn(at, ",") == length && strncmp(at, group, length) == 0) return true;
+  return false;
+}
+
+/* Every word of the list must be a group. */
+static int check_groups(const char *list) {
+  for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+    size_t length = strcspn(at, ","), i = 0;
+    while (perf_kernel_groups[i] && (strlen(perf_kernel_groups[i]) != length ||
+                                     strncmp(perf_kernel_groups[i], at, length) != 0))
+      i++;
+    if (!perf_kernel_groups[i])
+      return cli_fail(HR_ERROR_USAGE, "--only: '%.*s' is no group of kernels, expected some of: "
+                      "q8, float, attention, decode, row", (int)(length < 80 ? length : 80), at);
+  }
+  return HR_OK;
 }
 
 /* Without --isa the portable tier is left out: it takes minutes and no machine is
@@ -43,7 +80,8 @@ static int run_tier(gathering *g, const hr_kernels *table, size_t before, size_t
   size_t groups = group_count();
   for (size_t i = 0; i < groups; i++) {
     g->done = (double)(before * groups + i) / (double)(all * groups);
-    switch (perf_kernels(table, perf_kernel_groups[i], gather, g)) {
+    if (!is_listed(g->b->set.only, perf_kernel_groups[i])) continue;
+    switch (perf_kernels(table, perf_kernel_groups[i], g->rounds, gather, g)) {
       case PERF_KERNEL_DONE: break;
       case PERF_KERNEL_STOPPED: return g->full ? cli_fail_memory() : HR_ERROR_CANCELLED;
       case PERF_KERNEL_MEMORY: return cli_fail_memory();
@@ -62,6 +100,8 @@ int bench_kernels(bench *b) {
   const hr_tier *tier = hr_tiers(&count);
   bool show, usable[BENCH_TIERS * 2] = {false};
   hr_kernels table;
+  int listed = check_groups(b->set.only);
+  if (listed != HR_OK) return listed;
   for (size_t i = 0; i < count && i < sizeof usable; i++) {
     usable[i] = is_wanted(c->isa, tier[i].name) &&
                 hr_kernels_select(&table, hr_cpu_features(), tier[i].name);
@@ -76,14 +116,18 @@ int bench_kernels(bench *b) {
                     c->isa, names);
   }
   b->kernel = calloc(MOST_ROWS, sizeof *b->kernel);
-  if (!b->kernel) return cli_fail_memory();
+  b->kernel_samples = calloc(MOST_ROWS, sizeof *b->kernel_samples);
+  if (!b->kernel || !b->kernel_samples) return cli_fail_memory();
   cli_progress progress = bench_progress(b, "measuring kernels", &show);
   gathering g = {.b = b, .progress = show ? &progress : NULL};
+  if (b->set.repeat.given) g.rounds = (size_t)b->set.repeat.value;
   int status = HR_OK;
   for (size_t i = 0; i < count && status == HR_OK; i++)
     if (usable[i] && hr_kernels_select(&table, hr_cpu_features(), tier[i].name))
       status = run_tier(&g, &table, done++, wanted);
   cli_end_progress(&progress);
+  perf_mark_busy(b->kernel, b->kernels);
+  if (status == HR_OK) bench_warn_of_few(b);
   if (status == HR_OK && !c->isa && !usable[0])
     bench_warn(b, "the portable tier is left out: --isa portable measures it");
   return status;

@@ -31,27 +31,13 @@ static bool read_value(const char *path, const char *key, char *text, size_t siz
   return found;
 }
 
-/* The first line of a file (boards end theirs with a NUL). */
+/* The first line of a file. */
 static bool read_line(const char *path, char *text, size_t size) {
   FILE *file = fopen(path, "r");
   bool found = file && fgets(text, (int)size, file) && *text && *text != '\n';
   if (file) fclose(file);
   if (found) text[strcspn(text, "\n")] = '\0';
   return found;
-}
-
-/* x86 has a name; ARM has the board's, and numbers for the core. */
-const char *cli_cpu_name(char text[128]) {
-  static const char path[] = "/proc/cpuinfo";
-  char maker[16], part[16], board[64];
-  if (read_value(path, "model name", text, 128)) return text;
-  bool core = read_value(path, "CPU implementer", maker, sizeof maker) &&
-              read_value(path, "CPU part", part, sizeof part);
-  bool named = read_line("/proc/device-tree/model", board, sizeof board);
-  if (!core && !named) return NULL;
-  snprintf(text, 128, "%s%s%s%s%s%s", named ? board : "", named && core ? ", " : "",
-           core ? "implementer " : "", core ? maker : "", core ? " part " : "", core ? part : "");
-  return text;
 }
 
 size_t bench_memory(const char *file, const char *key) {
@@ -65,6 +51,17 @@ size_t bench_memory(const char *file, const char *key) {
 size_t bench_free_memory(void) {
   hr_memory_free memory;
   return hr_memory_free_read(&memory, "/") ? memory.bytes : 0;
+}
+
+/* Exact, where the kernel has it: /proc/self/statm is some pages a thread behind. */
+double bench_resident(void) {
+  size_t bytes = bench_memory("/proc/self/smaps_rollup", "Rss");
+  if (!bytes) bytes = bench_memory("/proc/self/status", "VmRSS");
+  return bytes ? (double)bytes : -1;
+}
+
+const char *bench_sysroot(const bench *b) {
+  return b->set.sysroot ? b->set.sysroot : "";
 }
 
 double bench_load_average(void) {
@@ -122,9 +119,13 @@ static int is_virtual(void) {
 
 static json_t *json_sensors(const bench *b) {
   cli_sensor_names n = cli_sensors_names(b->sensors);
-  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "frequency", json_text_or_null(n.frequency),
-                   "temperature", json_text_or_null(n.temperature), "throttling",
-                   json_text_or_null(n.throttling), "energy", json_text_or_null(n.energy),
+  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "frequency",
+                   json_text_or_null(n.frequency), "frequency_reason",
+                   json_text_or_null(n.frequency_reason), "temperature",
+                   json_text_or_null(n.temperature), "temperature_reason",
+                   json_text_or_null(n.temperature_reason), "throttling",
+                   json_text_or_null(n.throttling), "throttling_reason",
+                   json_text_or_null(n.throttling_reason), "energy", json_text_or_null(n.energy),
                    "energy_reason", json_text_or_null(n.energy_reason), "most_mhz",
                    n.most_mhz > 0 ? json_real(n.most_mhz) : json_null());
 }
@@ -154,7 +155,8 @@ json_t *bench_json_machine(const bench *b) {
   json_t *machine = json_pack(
       "{s:o, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:s, s:o, s:o, "
       "s:o, s:o}",
-      "cpu", json_text_or_null(cli_cpu_name(cpu)), "architecture", system.machine, "system",
+      "cpu", json_text_or_null(cli_cpu_name(bench_sysroot(b), cpu)), "architecture",
+      system.machine, "system",
       system.sysname, "kernel", system.release, "virtual",
       machine_is_virtual < 0 ? json_null() : json_boolean(machine_is_virtual), "cpus",
       json_size(t ? t->cpus : 0), "cores", json_size(t ? t->cores : 0), "packages",

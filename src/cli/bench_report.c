@@ -40,6 +40,16 @@ static double mebi(size_t bytes) {
   return (double)bytes / 1048576;
 }
 
+/* Of the place that needs most. */
+static size_t most_alone(const bench *b) {
+  size_t most = 0;
+  for (size_t i = 0; i < b->places; i++) {
+    size_t alone = bench_alone_bytes(b, &b->place[i]);
+    if (alone > most) most = alone;
+  }
+  return most;
+}
+
 static void print_loading(const bench *b, const char *before, const char *after) {
   const bench_loading *l = &b->loading;
   cli_print("%sloading%s  ", before, after);
@@ -51,6 +61,11 @@ static void print_loading(const bench *b, const char *before, const char *after)
   if (b->peak_bytes)
     cli_print("; memory at most %.1f MiB, of it %.1f for bench itself", mebi(b->peak_bytes),
               mebi(bench_own_bytes(b)));
+  if (b->places > 1) cli_print(" and all %zu sessions; with one alone", b->places);
+  if (b->places > 1 && bench_alone_bytes(b, &b->place[0]))
+    cli_print(" %.1f", mebi(most_alone(b)));
+  else if (b->places > 1)
+    cli_print(" not known");
   cli_print("\n");
 }
 
@@ -66,7 +81,7 @@ static void print_model(const bench *b, const char *before, const char *after) {
 
 static void print_machine(const bench *b, const char *before, const char *after) {
   char cpu[128];
-  const char *name = cli_cpu_name(cpu);
+  const char *name = cli_cpu_name(bench_sysroot(b), cpu);
   cli_sensor_names n = cli_sensors_names(b->sensors);
   cli_print("%smachine%s  %s, memory %.1f GiB", before, after, name ? name : "CPU not known",
             mebi(bench_memory("/proc/meminfo", "MemTotal")) / 1024);
@@ -268,7 +283,7 @@ static void print_batches(const bench *b) {
 /* --- Kernels ------------------------------------------------------------------- */
 
 static int print_kernels(const bench *b, cli_table_form form) {
-  cli_table *t = cli_table_new("kernel|shape|threads:|rate:|unit|limit:|of limit");
+  cli_table *t = cli_table_new("kernel|shape|threads:|rate:|unit|median:|sd:|limit:|of limit");
   for (size_t i = 0; i < b->kernels; i++) {
     const perf_kernel_row *k = &b->kernel[i];
     cli_table_add(t, "%s", k->kernel);
@@ -276,6 +291,13 @@ static int print_kernels(const bench *b, cli_table_form form) {
     cli_table_add(t, "%u", k->threads);
     cli_table_add(t, "%.1f", k->rate);
     cli_table_add(t, "%s", k->unit);
+    cli_statistics s = {0};
+    if (!bench_statistics_of(k->rates, k->rounds, 0, &s)) {
+      cli_table_free(t);
+      return cli_fail_memory();
+    }
+    cli_table_add(t, "%.1f", s.median);
+    cli_table_add(t, s.count < 2 ? "-" : "%.1f", s.sd);
     cli_table_add(t, k->limit > 0 ? "%.1f" : "-", k->limit);
     if (k->limit > 0)
       cli_table_add(t, "%.1f %% %s%s", 100 * k->rate / k->limit, k->bound,

@@ -4,8 +4,7 @@
 
 #include "bench.h"
 
-/* Statistics of scale/x, or of x itself when scale is 0. */
-static bool statistics_of(const double *samples, size_t count, double scale, cli_statistics *to) {
+bool bench_statistics_of(const double *samples, size_t count, double scale, cli_statistics *to) {
   double *copy = calloc(count ? count : 1, sizeof *copy);
   if (!copy) return false;
   for (size_t i = 0; i < count; i++) copy[i] = scale > 0 ? scale / samples[i] : samples[i];
@@ -31,9 +30,9 @@ static bool joules_of(const bench *b, const bench_test *t, cli_statistics *to) {
 bool bench_result_of(const bench *b, const bench_test *t, bench_result *r) {
   char text[CLI_SENSOR_TEXT];
   *r = (bench_result){.bound = bench_bound_of(t, &t->work), .percent = -1};
-  if (!statistics_of(t->seconds, t->count, 0, &r->seconds) ||
-      !statistics_of(t->seconds, t->count, (double)bench_test_tokens(t), &r->rate) ||
-      !statistics_of(t->first, t->count, 0, &r->first) || !joules_of(b, t, &r->joules))
+  if (!bench_statistics_of(t->seconds, t->count, 0, &r->seconds) ||
+      !bench_statistics_of(t->seconds, t->count, (double)bench_test_tokens(t), &r->rate) ||
+      !bench_statistics_of(t->first, t->count, 0, &r->first) || !joules_of(b, t, &r->joules))
     return false;
   if (r->bound.seconds > 0 && r->seconds.median > 0)
     r->percent = 100 * r->bound.seconds / r->seconds.median;
@@ -46,6 +45,19 @@ static bool is_same(const bench_test *a, const bench_test *b) {
   const bench_amount *x = &a->amount, *y = &b->amount;
   return a->place->model == b->place->model && x->prompt == y->prompt && x->tokens == y->tokens &&
          x->depth == y->depth && x->batch == y->batch;
+}
+
+size_t bench_alone_bytes(const bench *b, const bench_place *place) {
+  double others = 0, own = (double)bench_own_bytes(b);
+  for (size_t i = 0; i < b->places; i++) {
+    if (b->place[i].resident < 0) return 0;
+    if (&b->place[i] != place) others += b->place[i].resident;
+  }
+  if (!b->peak_bytes || !b->loading_bytes) return 0;
+  double image = (double)b->image.bytes; /* is there while loading, the buffer is not yet */
+  double loading = (double)b->loading_bytes - image, all = (double)b->peak_bytes - own - others;
+  double most = all > loading ? all : loading;
+  return most > 0 ? (size_t)most : 0;
 }
 
 double bench_median_rate(const bench *b, const bench_test *t) {

@@ -218,6 +218,15 @@ static int run_test(bench *b, bench_test *t, bool keep) {
   return HR_OK;
 }
 
+/* What came into memory with a place's first pass of its tests, which lie side by side. */
+static void note_resident(bench_place *p, double before) {
+  double after = bench_resident();
+  if (before < 0 || after < 0 || p->resident < 0)
+    p->resident = -1;
+  else if (after > before)
+    p->resident += after - before;
+}
+
 /* Every place: its limits, then its tests. Round 0 warms up. */
 static int run_round(bench *b, uint64_t round) {
   const bench_place *last = NULL;
@@ -231,8 +240,10 @@ static int run_round(bench *b, uint64_t round) {
     if (!bench_report_progress(b, 0)) return HR_ERROR_CANCELLED;
     if (keep && t->place != last) status = bench_limits_sample(&b->buffer, t->place);
     last = t->place;
+    double before = keep ? 0 : bench_resident();
     if (status == HR_OK) status = run_test(b, t, keep);
     if (status != HR_OK) return status;
+    if (!keep) note_resident(t->place, before);
   }
   return HR_OK;
 }
@@ -308,13 +319,17 @@ static void warn_of_samples(bench *b) {
   }
 }
 
-int bench_measure(bench *b) {
+void bench_warn_of_few(bench *b) {
   const uint64_t enough = 5;
+  if (b->set.repeat.value < enough)
+    bench_warn(b, "fewer than %" PRIu64 " samples: what they say of the spread is little", enough);
+}
+
+int bench_measure(bench *b) {
   int status = run_rounds(b);
   if (status != HR_OK) return status;
   warn_of_limits(b);
   warn_of_samples(b);
-  if (b->set.repeat.value < enough)
-    bench_warn(b, "fewer than %" PRIu64 " samples: what they say of the spread is little", enough);
+  bench_warn_of_few(b);
   return HR_OK;
 }

@@ -13,9 +13,9 @@ const char *cli_tier_names(void);
 /* One call for each slot of the table that a tier gives, with the kernel's name. */
 typedef void cli_kernel_fn(void *data, const char *slot, const char *kernel);
 void cli_visit_kernels(const char *isa, cli_kernel_fn *visit, void *data);
-/* The CPU's name as the system has it, on ARM the board's and the core's numbers; NULL:
- * not known. */
-const char *cli_cpu_name(char text[128]);
+/* The CPU's name as the system has it below root ("" for this machine), on ARM the board's and
+ * those of its kinds of cores, or their numbers; NULL: not known. */
+const char *cli_cpu_name(const char *root, char text[128]);
 /* Everything that limits the number of threads, and which of it decides. */
 json_t *cli_json_caps(const struct hr_placement *placement);
 

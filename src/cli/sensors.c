@@ -18,7 +18,7 @@ typedef struct counter {
 
 struct cli_sensors {
   char *root;
-  glob_t frequency, temperature, throttling;
+  glob_t frequency, most_frequency, temperature, throttling;
   bool frequency_is_cpuinfo; /* /proc/cpuinfo's "cpu MHz" in place of cpufreq */
   char *firmware;            /* a board's flags */
   counter energy[CLI_ENERGY_COUNTERS];
@@ -26,6 +26,8 @@ struct cli_sensors {
   double most_mhz;
   char governor[CLI_SENSOR_TEXT], temperature_name[CLI_SENSOR_TEXT];
   char energy_name[CLI_SENSOR_TEXT], energy_reason[CLI_SENSOR_TEXT];
+  char frequency_reason[CLI_SENSOR_TEXT], temperature_reason[CLI_SENSOR_TEXT];
+  char throttling_reason[CLI_SENSOR_TEXT];
 };
 
 /* --- Files ------------------------------------------------------------------------ */
@@ -107,14 +109,12 @@ static void find_frequency(cli_sensors *s) {
     if (read_text(files.gl_pathv[i], text, sizeof text))
       add_word(s->governor, sizeof s->governor, text);
   globfree(&files);
-  files = (glob_t){0};
-  find(s, "/sys/devices/system/cpu/cpu[0-9]*/cpufreq/cpuinfo_max_freq", false, &files);
-  for (size_t i = 0; i < files.gl_pathc; i++) {
+  find(s, "/sys/devices/system/cpu/cpu[0-9]*/cpufreq/cpuinfo_max_freq", false, &s->most_frequency);
+  for (size_t i = 0; i < s->most_frequency.gl_pathc; i++) {
     uint64_t khz;
-    if (read_counter(files.gl_pathv[i], &khz) && (double)khz * 1e-3 > s->most_mhz)
+    if (read_counter(s->most_frequency.gl_pathv[i], &khz) && (double)khz * 1e-3 > s->most_mhz)
       s->most_mhz = (double)khz * 1e-3;
   }
-  globfree(&files);
 }
 
 /* Names that drivers give to sensors of the CPU or of the chip it is on. */
@@ -229,6 +229,33 @@ static void find_energy(cli_sensors *s) {
   memcpy(s->energy_reason, reason, sizeof reason);
 }
 
+/* Why nothing is known: there are no files, or the first of them says it. */
+static void explain(const cli_sensors *s, const glob_t *files, const char *none, bool known,
+                    char reason[CLI_SENSOR_TEXT]) {
+  int64_t ignored;
+  if (known) return;
+  if (!files->gl_pathc) {
+    snprintf(reason, CLI_SENSOR_TEXT, "%s", none);
+    return;
+  }
+  const char *path = files->gl_pathv[0];
+  bool readable = read_integer(path, &ignored);
+  snprintf(reason, CLI_SENSOR_TEXT, "%.200s: %s", path + strlen(s->root),
+           readable ? "no value that a machine can have" : strerror(errno));
+}
+
+static void explain_all(cli_sensors *s) {
+  cli_state now;
+  cli_sensors_read(s, NULL, &now);
+  explain(s, &s->frequency, "the system has neither cpufreq nor MHz in /proc/cpuinfo", now.mhz > 0,
+          s->frequency_reason);
+  explain(s, &s->temperature, "the system has no sensor of the CPU (thermal zones, hwmon)",
+          now.has_celsius, s->temperature_reason);
+  explain(s, &s->throttling,
+          "the system has neither counters (thermal_throttle) nor a firmware's flags",
+          now.has_throttled, s->throttling_reason);
+}
+
 cli_sensors *cli_sensors_open(const char *root) {
   cli_sensors *s = calloc(1, sizeof *s);
   if (s) s->root = strdup(root);
@@ -241,12 +268,14 @@ cli_sensors *cli_sensors_open(const char *root) {
   keep_temperatures(s, "/sys/class/hwmon/hwmon*/temp*_input", "name");
   find_throttling(s);
   find_energy(s);
+  explain_all(s);
   return s;
 }
 
 void cli_sensors_free(cli_sensors *s) {
   if (!s) return;
   globfree(&s->frequency);
+  globfree(&s->most_frequency);
   globfree(&s->temperature);
   globfree(&s->throttling);
   drop_counters(s);
@@ -283,17 +312,22 @@ static unsigned cpu_of(const char *path) {
   return at ? (unsigned)strtoul(at + strlen("/cpu/cpu"), NULL, 10) : HR_CPUS_MAX;
 }
 
-static double cpufreq_mhz(const cli_sensors *s, const hr_cpuset *cpus) {
+/* The mean over those CPUs. */
+static double mean_mhz(const glob_t *files, const hr_cpuset *cpus) {
   double sum = 0;
   size_t count = 0;
-  for (size_t i = 0; i < s->frequency.gl_pathc; i++) {
-    const char *path = s->frequency.gl_pathv[i];
+  for (size_t i = 0; i < files->gl_pathc; i++) {
+    const char *path = files->gl_pathv[i];
     uint64_t khz;
     if ((cpus && !hr_cpuset_has(cpus, cpu_of(path))) || !read_counter(path, &khz) || !khz) continue;
     sum += (double)khz * 1e-3;
     count++;
   }
   return count ? sum / (double)count : 0;
+}
+
+double cli_sensors_most_mhz(const cli_sensors *s, const hr_cpuset *cpus) {
+  return mean_mhz(&s->most_frequency, cpus);
 }
 
 static double cpuinfo_mhz(const cli_sensors *s, const hr_cpuset *cpus) {
@@ -345,7 +379,7 @@ static void read_throttling(const cli_sensors *s, cli_state *to) {
 void cli_sensors_read(const cli_sensors *s, const hr_cpuset *cpus, cli_state *to) {
   *to = (cli_state){0};
   read_busy(s, to);
-  to->mhz = s->frequency_is_cpuinfo ? cpuinfo_mhz(s, cpus) : cpufreq_mhz(s, cpus);
+  to->mhz = s->frequency_is_cpuinfo ? cpuinfo_mhz(s, cpus) : mean_mhz(&s->frequency, cpus);
   read_temperature(s, to);
   read_throttling(s, to);
   to->has_energy = s->counters > 0;
@@ -363,6 +397,9 @@ cli_sensor_names cli_sensors_names(const cli_sensors *s) {
   if (r.has_throttled) n.throttling = s->throttling.gl_pathc ? "thermal_throttle" : "firmware";
   if (s->counters) n.energy = s->energy_name;
   if (!s->counters) n.energy_reason = s->energy_reason;
+  if (!n.frequency) n.frequency_reason = s->frequency_reason;
+  if (!n.temperature) n.temperature_reason = s->temperature_reason;
+  if (!n.throttling) n.throttling_reason = s->throttling_reason;
   return n;
 }
 
@@ -377,6 +414,12 @@ double cli_sensors_joules(const cli_sensors *s, const cli_state *before,
     joules += 1e-6 * (double)(to >= from ? to - from : range - from + to);
   }
   return joules;
+}
+
+int cli_throttled(const cli_state *before, const cli_state *after) {
+  if (after->throttled_now) return 1;
+  if (!before->has_throttled || !after->has_throttled) return -1;
+  return after->throttled > before->throttled;
 }
 
 /* --- Disturbances ------------------------------------------------------------------------ */
@@ -417,7 +460,6 @@ const char *cli_disturbance(const cli_state *before, const cli_state *after, uns
     add_cause(text, "threads were interrupted %.0f times a second", switches / seconds);
   if (best_mhz > 0 && after->mhz > 0 && after->mhz < 0.9 * best_mhz)
     add_cause(text, "the frequency fell to %.0f %% of its best", 100 * after->mhz / best_mhz);
-  bool more = before->has_throttled && after->has_throttled && after->throttled > before->throttled;
-  if (more || after->throttled_now) add_cause(text, "the machine throttled");
+  if (cli_throttled(before, after) > 0) add_cause(text, "the machine throttled");
   return text;
 }

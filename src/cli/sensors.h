@@ -24,7 +24,8 @@ void cli_sensors_free(cli_sensors *sensors);
  * is the name itself, several with commas. */
 typedef struct cli_sensor_names {
   const char *governor, *frequency, *temperature, *throttling, *energy;
-  const char *energy_reason; /* why there is no energy; NULL when there is */
+  /* why there is none of it; NULL when there is */
+  const char *frequency_reason, *temperature_reason, *throttling_reason, *energy_reason;
   double most_mhz;           /* that the fastest CPU is made for; 0: not known */
 } cli_sensor_names;
 cli_sensor_names cli_sensors_names(const cli_sensors *sensors);
@@ -46,6 +47,10 @@ typedef struct cli_state {
   bool has_energy;
 } cli_state;
 
+/* The highest frequency that those CPUs are made for, as a mean over them (all for NULL); 0:
+ * not known. */
+double cli_sensors_most_mhz(const cli_sensors *sensors, const hr_cpuset *cpus);
+
 /* Reads all of it; frequencies only of those CPUs, of all for NULL. */
 void cli_sensors_read(const cli_sensors *sensors, const hr_cpuset *cpus, cli_state *reading);
 
@@ -53,6 +58,9 @@ void cli_sensors_read(const cli_sensors *sensors, const hr_cpuset *cpus, cli_sta
  * that can't be known. */
 double cli_sensors_joules(const cli_sensors *sensors, const cli_state *before,
                           const cli_state *after);
+
+/* Whether the machine throttled between two readings: 1 yes, 0 no, -1 not known. */
+int cli_throttled(const cli_state *before, const cli_state *after);
 
 /* Says what disturbed a measurement by so many threads on a machine of so many
  * CPUs that once ran at best_mhz (0: not known): "" for nothing. Other programs or

@@ -47,7 +47,7 @@ static uint64_t mix(uint64_t hash, const char *text) {
 /* Whatever could make another number the best one. */
 static uint64_t key_of(const machine *m, const char *isa) {
   char text[256], list[160], name[128];
-  const char *cpu = cli_cpu_name(name); /* machines may share a home */
+  const char *cpu = cli_cpu_name("", name); /* machines may share a home */
   uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), hr_version());
   hash = mix(hash, cpu ? cpu : "unnamed");
   hash = mix(hash, isa ? isa : "best");

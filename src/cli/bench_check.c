@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT
+ * Whether a model computes what it has to, before its speed is told. A few tokens go through
+ * every tier that is measured; what they end in is held against the value that comes with
+ * headrow, for models that it knows, else against the portable tier, which is the definition. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "bench.h"
+#include "builtin.h"
+#include "kernels/select.h"
+
+enum { PROMPT = 5, TOKENS = 8 }; /* many rows at once, then one at a time */
+
+/* Of the built-in model and of common synthetic ones, whose weights are the same bytes
+ * everywhere: one answer on every machine. */
+_Static_assert(HR_ARITHMETIC == 1, "another arithmetic has other digests: make the list anew");
+static const struct {
+  const char *model;
+  bool half; /* the cache */
+  uint64_t digest;
+} known[] = {
+    {"builtin", true, UINT64_C(0x3221656dc19b993c)},
+    {"builtin", false, UINT64_C(0xc9975bdbdbe7f837)},
+    {"smollm2-135m:q8_0", true, UINT64_C(0x5f6b7379fdb227e2)},
+    {"smollm2-135m:q8_0", false, UINT64_C(0x3e67348b8ac04ae6)},
+    {"smollm2-135m:f16", true, UINT64_C(0x1ae62613d09624a6)},
+    {"smollm2-135m:f16", false, UINT64_C(0x61bccd28f9341612)},
+    {"gpt2-124m:q8_0", true, UINT64_C(0x454ecb43280c559b)},
+    {"gpt2-124m:q8_0", false, UINT64_C(0x168a7658a4f72134)},
+    {"gpt2-124m:f16", true, UINT64_C(0xba25f587749574c6)},
+    {"gpt2-124m:f16", false, UINT64_C(0xa583a9b3d04abe69)},
+    {"tinyllama-1.1b:q8_0", true, UINT64_C(0x986e0427b035af15)},
+    {"tinyllama-1.1b:q8_0", false, UINT64_C(0x78e6ab176ea7aa16)},
+    {"bert-base:q8_0", true, UINT64_C(0x3e010af5a9fb0c3b)},
+    {"bert-base:q8_0", false, UINT64_C(0x72cbfc828bc146a4)},
+    {"minilm-l6:q8_0", true, UINT64_C(0x982d51f2fe9aa956)},
+    {"minilm-l6:q8_0", false, UINT64_C(0xbc723569c1bd638e)},
+    {"minilm-l6:f16", true, UINT64_C(0x94ab0c36a6f850ab)},
+    {"minilm-l6:f16", false, UINT64_C(0x84bd6a8fb3e68ff2)},
+};
+
+bool bench_known_digest(const char *model, bool half, uint64_t *digest) {
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (strcmp(known[i].model, model) == 0 && known[i].half == half) {
+      *digest = known[i].digest;
+      return true;
+    }
+  return false;
+}
+
+/* Always the same, whatever is measured. */
+static void draw(const hr_model *model, int32_t ids[TOKENS]) {
+  uint64_t state = 7, vocab = hr_model_vocab_size(model);
+  for (size_t i = 0; i < TOKENS; i++) {
+    state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    ids[i] = (int32_t)((state >> 33) % vocab);
+  }
+}
+
+/* FNV-1a 64 of the logits of the prompt's last token and of each one after it. */
+static hr_status digest_logits(hr_session *s, const hr_model *model, const int32_t *ids,
+                               uint64_t *digest, hr_error *err) {
+  bool whole = model->loaded.transformer.description.mask == HR_MASK_FULL;
+  size_t done = whole ? TOKENS : PROMPT;
+  hr_status status = hr_session_eval(s, ids, done, HR_LOGITS_LAST, err);
+  for (*digest = HR_DIGEST_INIT; status == HR_OK; done++) {
+    *digest = hr_digest(*digest, hr_session_logits(s, 0), hr_model_vocab_size(model));
+    if (done == TOKENS) break;
+    status = hr_session_eval(s, ids + done, 1, HR_LOGITS_LAST, err);
+  }
+  return status;
+}
+
+/* An encoder's are its hidden states. */
+static hr_status digest_hidden(hr_session *s, const hr_model *model, const int32_t *ids,
+                               uint64_t *digest, hr_error *err) {
+  const hr_tokens text = {.ids = ids, .count = TOKENS};
+  hr_status status = hr_session_encode(s, &text, 1, err);
+  if (status == HR_OK)
+    *digest = hr_digest(HR_DIGEST_INIT, hr_session_hidden(s, 0, 0), TOKENS * hr_model_width(model));
+  return status;
+}
+
+static hr_status run(const bench *b, const hr_model *model, uint64_t *digest, double *macs,
+                     hr_error *err) {
+  int32_t ids[TOKENS];
+  const bench_place *place = &b->place[0];
+  hr_session_options o;
+  hr_session_options_init(&o);
+  o.context = TOKENS;
+  o.cache = hr_session_cache(place->session);
+  o.threads = hr_session_threads(place->session);
+  o.threads_batch = hr_session_threads_batch(place->session);
+  o.no_pin = b->set.common.no_pin;
+  o.cores = b->set.common.cores;
+  hr_session *s = hr_session_create(model, &o, err);
+  if (!s) return err->status;
+  const bench_amount all = {.prompt = true, .tokens = TOKENS, .batch = 1};
+  bench_work work = bench_work_of(s, &all);
+  *macs = work.int8_macs + work.float_macs;
+  draw(model, ids);
+  hr_status status = hr_model_has_logits(model) ? digest_logits(s, model, ids, digest, err)
+                                                : digest_hidden(s, model, ids, digest, err);
+  hr_session_free(s);
+  return status;
+}
+
+static int differs(const bench *b, const char *isa, uint64_t digest, const char *as) {
+  enum { DIFFERS = 1 };
+  return cli_fail((hr_status)DIFFERS,
+                  "%s: check of %d tokens: digest %d-%016" PRIx64 " with %s, expected %d-%016"
+                  PRIx64 " as %s; no rate is reported",
+                  bench_model_name(b), TOKENS, HR_ARITHMETIC, digest, isa, HR_ARITHMETIC,
+                  b->check.expected, as);
+}
+
+/* Weights that were converted while they were loaded are no longer the known ones. */
+static bool find_known(bench *b) {
+  const cli_texts *p = &b->set.common.positional;
+  bool half = hr_session_cache(b->place[0].session) == HR_CACHE_F16;
+  bool ours = b->set.synthetic || !p->count || strcmp(p->item[0], CLI_BUILTIN) == 0;
+  return ours && b->set.common.weights.value == HR_WEIGHTS_NATIVE && !b->set.block &&
+         bench_known_digest(bench_model_name(b), half, &b->check.expected);
+}
+
+/* The definition itself, where it is done in a moment. */
+static int find_portable(bench *b, double macs) {
+  const double enough = 3e9;
+  hr_model portable = *b->model;
+  hr_error err;
+  if (macs > enough) {
+    b->check.by = "nothing: no known value, and the portable tier would take too long";
+    return HR_OK;
+  }
+  if (!hr_kernels_select(&portable.kernels, hr_cpu_features(), "portable")) return HR_OK;
+  if (run(b, &portable, &b->check.expected, &macs, &err) != HR_OK)
+    return cli_fail_error("check", &err);
+  b->check.has_expected = true;
+  b->check.by = "the portable tier, which is the definition";
+  return HR_OK;
+}
+
+int bench_check_outputs(bench *b) {
+  bench_check *c = &b->check;
+  hr_error err;
+  size_t context = b->model->loaded.transformer.description.context;
+  if (context < TOKENS) {
+    c->by = "nothing: the model has no room for the tokens of the check";
+    return HR_OK;
+  }
+  c->has_expected = find_known(b);
+  if (c->has_expected) c->by = "the value that comes with headrow";
+  for (size_t i = 0; i < b->variants; i++) {
+    const char *isa = b->variant[i].kernels.isa;
+    uint64_t digest;
+    double macs;
+    if (run(b, &b->variant[i], &digest, &macs, &err) != HR_OK) return cli_fail_error("check", &err);
+    if (i && digest != c->digest) {
+      c->expected = c->digest;
+      return differs(b, isa, digest, b->variant[0].kernels.isa);
+    }
+    c->digest = digest;
+    c->has_digest = true;
+    int status = !i && !c->has_expected ? find_portable(b, macs) : HR_OK;
+    if (status != HR_OK) return status;
+    if (c->has_expected && digest != c->expected) return differs(b, isa, digest, c->by);
+  }
+  return HR_OK;
+}
