@@ -17,6 +17,7 @@ TestSuite(compare, .timeout = 300);
 #define LAPTOP "cp " FIXTURES "laptop.json $D/laptop.json; "
 #define BOARD "cp " FIXTURES "board.json $D/board.json; "
 #define BOTH LAPTOP BOARD "cd $D; "
+#define PAGE(files) "$H compare -q " files " --html p.html >/dev/null && cat p.html"
 #define INVENTED "this machine is invented: no such thing was measured"
 
 static json_t *load(const char *name) {
@@ -128,15 +129,74 @@ Test(compare, a_slowdown_can_be_forbidden) {
   }
 }
 
+/* 3000 of 3200 MHz against 1116 of 1800; the board throttled in 2 of 5 samples. */
+Test(compare, the_state_of_the_machines_is_told) {
+  static const char throttled[] =
+      "not readable: the system has neither counters (thermal_throttle) nor a firmware's flags";
+  static const char energy[] =
+      "not readable: the system has no counter of energy (powercap, hwmon)";
+  result r = compared(BOTH "$H compare laptop.json board.json");
+  EXPECT_WORDS(r.out, "laptop ran at 3000 MHz (94 % of its highest frequency), board at 1116 MHz "
+                      "(62 % of its highest frequency): 2.69 times the clock.",
+               "2.69 times the clock, which counts little where memory is the limit",
+               "At its highest frequency board would have 1.61 times the clock that it had.",
+               "board throttled in 2 of 5 samples, at up to 62 C.",
+               "3000 MHz, 2990 at least, 94 % of the highest", "62 % of the highest (0.37 x)",
+               "prompt 512: throttled", "2 of 5 samples", throttled, "61.5 C at most",
+               "0.25 J a token", energy);
+  cr_expect(!strstr(r.out, "highest frequency laptop would"), "94 %% is not held back");
+  finish(&r);
+  r = compared(BOTH "$H compare --md laptop.json board.json");
+  EXPECT_WORDS(r.out, "| prompt 512: throttled |", throttled, energy, "| while measuring |");
+  finish(&r);
+  r = compared(BOTH "$H compare -q --csv laptop.json board.json");
+  EXPECT_WORDS(r.out, ",batch,mhz,least_mhz,percent_of_highest_mhz,celsius,throttled,not_readable",
+               ",1,3000,2990,93.75,61.5,,throttled: not readable: the system has neither",
+               ",1,1116,1110,62,61.5,2,\"joules_per_token: not readable: the system has no");
+  finish(&r);
+  r = compared(BOTH PAGE("laptop.json board.json"));
+  EXPECT_WORDS(r.out, "<h2>While measuring</h2>", "<th>prompt 512: frequency</th>",
+               "2 of 5 samples</td>", "nor a firmware&#39;s flags", energy);
+  finish(&r);
+}
+
+/* What an older form had not is no 0, and what was not read says why. */
+Test(compare, a_state_that_is_not_known) {
+  result r = compared(BOTH "sed '/throttled_samples/d; /\"most_mhz\": 1800,/d; /_reason\"/d; "
+                           "s/\"schema_version\": 4/\"schema_version\": 3/; /\"types\"/d; "
+                           "' board.json >old.json; "
+                           "$H compare laptop.json old.json; $H compare -q --csv old.json");
+  EXPECT_WORDS(r.err, "note: old: version 3 of the form: throttling, the highest frequency");
+  EXPECT_WORDS(r.out, "laptop is 10.00 times as fast as old", "1116 MHz, 1110 at least (0.37 x)",
+               "not readable: this version of the form has none",
+               "percent_of_highest_mhz: not readable: this version of the form has none");
+  cr_expect(!strstr(r.out, "old throttled") && !strstr(r.out, "At its highest"), "%s", r.out);
+  finish(&r);
+  r = compared(BOTH "sed 's/\"mhz_samples\": .*/\"mhz_samples\": [null, -5, 1e9, \"x\"],/; "
+                    "s/\"celsius_samples\": .*/\"celsius_samples\": [null, 1e9],/; "
+                    "s/\"frequency_reason\": null/\"frequency_reason\": \"<no> file\"/' "
+                    "board.json >x.json; $H compare laptop.json x.json --html p.html; cat p.html");
+  EXPECT_WORDS(r.out, "not readable: <no> file", "not readable: &lt;no&gt; file",
+               ". laptop ran at 3000 MHz (94 % of its highest frequency). ",
+               "not readable: the file gives no reason");
+  finish(&r);
+  /* of threads that may run anywhere nobody knows the clock */
+  r = compared(BOTH "sed 's/\"cpus\": \\[0, 1, 2, 3\\]/\"cpus\": [null, null, null, null]/' "
+                    "board.json >x.json; $H compare laptop.json x.json");
+  EXPECT_WORDS(r.out, "1116 MHz, 1110 at least, a mean over all CPUs",
+               ". laptop ran at 3000 MHz (94 % of its highest frequency). ");
+  finish(&r);
+}
+
 /* --- Files that differ ------------------------------------------------------------- */
 
 Test(compare, other_versions_of_the_form) {
-  result r = compared(BOTH "sed 's/\"schema_version\": 3/\"schema_version\": 7, \"more\": [1]/' "
+  result r = compared(BOTH "sed 's/\"schema_version\": 4/\"schema_version\": 7, \"more\": [1]/' "
                            "board.json >new.json; $H compare laptop.json new.json");
-  EXPECT_WORDS(r.err, "note: new: version 7 of the form is newer than 3");
+  EXPECT_WORDS(r.err, "note: new: version 7 of the form is newer than 4");
   EXPECT_WORDS(r.out, "laptop is 10.00 times as fast as new");
   finish(&r);
-  r = compared(BOTH "sed 's/\"schema_version\": 3/\"schema_version\": 2/; /\"batch\": /d' "
+  r = compared(BOTH "sed 's/\"schema_version\": 4/\"schema_version\": 2/; /\"batch\": /d' "
                     "board.json >old.json; $H compare laptop.json old.json");
   EXPECT_WORDS(r.err, "note: old: version 2 of the form: all of its tests are of one sequence");
   EXPECT_WORDS(r.out, "laptop is 10.00 times as fast as old");
@@ -272,7 +332,7 @@ Test(compare, batches_are_tests_of_their_own) {
                            "board.json >b.json; $H compare laptop.json b.json --html p.html; "
                            "$H compare -q --csv b.json; cat p.html");
   EXPECT_WORDS(r.out, "generate 128, batch 4", "generate 128: laptop is 6.67 times as fast as b",
-               "generate,128,0,b.json", ",4\n", "generate 128, by sequences at once",
+               "generate,128,0,b.json", ",4,1116,", "generate 128, by sequences at once",
                /* 2 x 73.728e9 multiply-adds of 512 tokens at 210 a second */
                "b: generate 128, batch 4, 1.03e+03 operations a byte, 60.48 billion a second");
   EXPECT_WORDS(r.err, "laptop: not measured: generate 128, batch 4\n");
@@ -430,12 +490,11 @@ Test(compare, files_that_know_nothing) {
 
 /* --- The page ---------------------------------------------------------------------- */
 
-#define PAGE(files) "$H compare -q " files " --html p.html >/dev/null && cat p.html"
 
 Test(compare, the_page_is_whole_and_needs_nothing) {
   result r = compared(BOTH PAGE("laptop.json board.json"));
   EXPECT_WORDS(r.out, "<!doctype html>", "prefers-color-scheme:dark", "width=device-width",
-               "prompt 512: laptop is 10.00 times as fast as board", "Roofline",
+               "<b>prompt 512</b>: laptop is 10.00 times as fast as board", "Roofline",
                "Reading memory, by threads", "generate 128, by threads", "an invented laptop",
                "class=differs", "70&#8201;% of int8 products", "2 of 5 samples disturbed",
                "210 tokens/s, 0.10&times;, first token after 2.46 s",
@@ -449,7 +508,8 @@ Test(compare, the_page_is_whole_and_needs_nothing) {
 
 /* Every element that is opened is closed, in order. */
 static void expect_balanced(const char *page) {
-  static const char *const single[] = {"meta", "br", "line", "circle", "polyline", "!doctype"};
+  static const char *const single[] = {"meta", "br", "line", "circle", "polyline", "rect",
+                                       "!doctype"};
   char open[64][16];
   size_t depth = 0;
   for (const char *at = page; (at = strchr(at, '<')); at++) {
@@ -525,6 +585,35 @@ Test(compare, hostile_names_stay_text) {
 
 Test(compare, the_page_of_the_stored_files_is_well_formed) {
   result r = compared(BOTH PAGE("laptop.json board.json laptop.json"));
+  expect_balanced(r.out);
+  finish(&r);
+}
+
+/* No two of sixteen look alike: eight colours, twice, the second time striped. */
+Test(compare, sixteen_files_are_told_apart) {
+  result r = compared(BOTH "for i in $(seq 16); do cp board.json m$i.json; done; "
+                           "$H compare -q $(for i in $(seq 16); do echo m$i.json; done) "
+                           "--html p.html >/dev/null && cat p.html");
+  for (int i = 0; i < 16; i++) {
+    char bar[48], name[48];
+    snprintf(bar, sizeof bar, "<span class=\"bar c%d%s\"", i % 8, i < 8 ? "" : " p1");
+    snprintf(name, sizeof name, "<b>%c</b> m%d<", 'A' + i, i + 1);
+    EXPECT_WORDS(r.out, bar, name);
+  }
+  for (int i = 0; i < 8; i++) {
+    char rule[32], colour[32];
+    snprintf(rule, sizeof rule, ".c%d{color:var(--c%d)}", i, i);
+    snprintf(colour, sizeof colour, "--c%d:#", i);
+    const char *light = strstr(r.out, colour), *dark = light ? strstr(light + 1, colour) : NULL;
+    EXPECT_WORDS(r.out, rule);
+    cr_expect(light && dark && strncmp(light, dark, 12) != 0, "light and dark");
+    for (int j = 0; j < i; j++) {
+      char other[32];
+      snprintf(other, sizeof other, "--c%d:#", j);
+      cr_expect_neq(strncmp(strstr(r.out, other) + 6, light + 6, 6), 0, "%d and %d", i, j);
+    }
+  }
+  EXPECT_WORDS(r.out, ".bar.p1", "<rect ");
   expect_balanced(r.out);
   finish(&r);
 }

@@ -84,10 +84,10 @@ static cli_table *table_of_files(const compare *c, const char *first, bool numbe
   return t;
 }
 
-/* A table of numbers, with ratios to the first file. */
-static int print_numbers(const compare *c, cli_table_form form, const char *head,
+/* A table with ratios to the first file where there are numbers; right: all columns are. */
+static int print_numbers(const compare *c, cli_table_form form, const char *head, bool right,
                          bool (*next)(const compare *, size_t, compare_row *)) {
-  cli_table *t = table_of_files(c, head, true);
+  cli_table *t = table_of_files(c, head, right);
   compare_row row;
   char ratio[32];
   for (size_t i = 0; next(c, i, &row); i++) {
@@ -139,11 +139,15 @@ static int print_all(const compare *c, cli_table_form form) {
   if (c->tests) cli_print("\n");
   if (status == HR_OK && c->files > 1) status = print_words(c, form == CLI_TABLE_MARKDOWN);
   if (c->tests && c->files > 1) cli_print("\n");
+  if (status == HR_OK && c->tests) {
+    status = print_numbers(c, form, "while measuring", false, compare_state_row);
+    cli_print("\n");
+  }
   if (status == HR_OK)
-    status = print_numbers(c, form, "limits of the machines", compare_limit_row);
+    status = print_numbers(c, form, "limits of the machines", true, compare_limit_row);
   if (status == HR_OK && compare_has_kernels(c)) {
     cli_print("\n");
-    status = print_numbers(c, form, "kernels", compare_kernel_row);
+    status = print_numbers(c, form, "kernels", true, compare_kernel_row);
   }
   if (status != HR_OK || c->files < 2) return status;
   cli_print("\n");
@@ -158,11 +162,53 @@ static void add_number(cli_table *t, double x) {
     cli_table_add(t, "%s", "");
 }
 
+/* "not readable" of everything that is missing, each with its reason. */
+static void add_unread(cli_table *t, const compare_file *f, const compare_result *r,
+                       const compare_state *s) {
+  const struct {
+    const char *name;
+    compare_sensor which;
+    bool known;
+  } all[] = {{"mhz", COMPARE_FREQUENCY, s->mhz > 0},
+             {"percent_of_highest_mhz", COMPARE_HIGHEST, s->share > 0},
+             {"celsius", COMPARE_TEMPERATURE, s->has_celsius},
+             {"throttled", COMPARE_THROTTLING, s->known > 0},
+             {"joules_per_token", COMPARE_ENERGY, r->joules > 0}};
+  cli_bytes text = {0};
+  bool good = true;
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    if (!all[i].known)
+      good = good && compare_put(&text, "%s%s: not readable: %.200s", text.used ? "; " : "",
+                                 all[i].name, compare_unread(f, r, all[i].which));
+  if (good && text.used)
+    cli_table_add(t, "%.*s", (int)text.used, text.data);
+  else
+    cli_table_add(t, "%s", good ? "" : "not enough memory");
+  cli_bytes_free(&text);
+}
+
+static void add_state(cli_table *t, const compare_file *f, const compare_result *r) {
+  compare_state s = compare_state_of(f, r);
+  add_number(t, s.mhz);
+  add_number(t, s.least_mhz);
+  add_number(t, s.share);
+  if (s.has_celsius)
+    cli_table_add(t, "%.9g", s.celsius);
+  else
+    cli_table_add(t, "%s", "");
+  if (s.known)
+    cli_table_add(t, "%zu", s.throttled);
+  else
+    cli_table_add(t, "%s", "");
+  add_unread(t, f, r, &s);
+}
+
 /* CSV for programs: every number as it is. */
 static int print_csv(const compare *c) {
   cli_table *t = cli_table_new(
       "work|tokens|depth|file|model|tier|threads|tokens_per_second|least|sd|ratio|limit|percent|"
-      "valid|samples|disturbed|first_token_seconds|joules_per_token|digest|batch");
+      "valid|samples|disturbed|first_token_seconds|joules_per_token|digest|batch|mhz|least_mhz|"
+      "percent_of_highest_mhz|celsius|throttled|not_readable");
   for (size_t i = 0; i < c->tests; i++)
     for (size_t f = 0; f < c->files; f++) {
       const compare_result *r = c->test[i].best[f];
@@ -189,6 +235,7 @@ static int print_csv(const compare *c) {
       add_number(t, r->joules);
       cli_table_add(t, "%s", r->digest ? r->digest : "");
       cli_table_add(t, "%.0f", r->batch);
+      add_state(t, &c->file[f], r);
     }
   return cli_table_end(t, CLI_TABLE_CSV);
 }

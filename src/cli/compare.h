@@ -26,6 +26,7 @@ typedef struct compare_result {
   const char *reason; /* what disturbed the first of these */
   const char *digest;
   double operations, bytes; /* of the test */
+  const json_t *entry;      /* the whole of it */
 } compare_result;
 
 typedef struct compare_file {
@@ -96,6 +97,34 @@ const char *compare_bound_words(const char *bound);
  * NULL when memory is out. To be freed. */
 char *compare_why(const compare *c, const compare_test *t, size_t file);
 
+/* What a machine was like while a result's samples were taken. */
+typedef struct compare_state {
+  double mhz, least_mhz; /* median and least of the samples; 0: not known */
+  double most_mhz;       /* that its CPUs are made for; 0: not known */
+  double share;          /* mhz in percent of that; 0: not known */
+  bool pinned;           /* these are of the CPUs of the threads; else of all CPUs */
+  double celsius;        /* the hottest, valid when has_celsius */
+  bool has_celsius;
+  size_t throttled, known; /* samples that throttled, and of which that is known */
+} compare_state;
+
+typedef enum compare_sensor {
+  COMPARE_FREQUENCY,
+  COMPARE_HIGHEST,
+  COMPARE_TEMPERATURE,
+  COMPARE_THROTTLING,
+  COMPARE_ENERGY
+} compare_sensor;
+
+/* compare_state.c */
+compare_state compare_state_of(const compare_file *f, const compare_result *r);
+/* Why a value is not known. */
+const char *compare_unread(const compare_file *f, const compare_result *r, compare_sensor which);
+/* Sentences on what frequency, throttling and energy had to do with it, each with a space
+ * before it. */
+void compare_say_state(cli_bytes *to, const compare_file *fast, const compare_result *x,
+                       const compare_file *slow, const compare_result *y);
+
 /* Rows of a table of the machines: a name, and a value for each file ("-": not
  * known). */
 enum { COMPARE_VALUE = 160 };
@@ -105,8 +134,10 @@ typedef struct compare_row {
   double number[COMPARE_FILES]; /* 0: it is no number to divide */
   bool differs;
 } compare_row;
-/* Row i of the records, the limits or the kernels; false behind the last. */
+/* Row i of the records, the state while measuring, the limits or the kernels; false behind the
+ * last. */
 bool compare_record_row(const compare *c, size_t i, compare_row *row);
+bool compare_state_row(const compare *c, size_t i, compare_row *row);
 bool compare_limit_row(const compare *c, size_t i, compare_row *row);
 /* Kernels that the first file was measured with, by their fastest tier. */
 bool compare_kernel_row(const compare *c, size_t i, compare_row *row);
@@ -115,6 +146,10 @@ bool compare_has_kernels(const compare *c);
 /* compare_html.c: the page; false when memory is out. */
 bool compare_page(const compare *c, cli_bytes *page);
 
+/* How a file is drawn: classes of the style sheet, "c0" to "c7" for its colour and "p1" for the
+ * second eight, which are striped, dotted and square; and its letter, from A on. */
+const char *compare_class(size_t file);
+char compare_letter(size_t file);
 /* compare_chart.c: drawings for the page; false when memory is out. */
 bool compare_bars(const compare *c, cli_bytes *page, bool percent);
 bool compare_roofline(const compare *c, cli_bytes *page);

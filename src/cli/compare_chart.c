@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Drawings of the page: bars in HTML, whose text stays readable on a phone, and
- * curves in SVG. Colours are classes of the style sheet: c0, c1 ... for the files. */
+ * curves in SVG. Beside its colour each file has a letter, for those who do not see colours. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,8 +8,6 @@
 #include <string.h>
 
 #include "compare.h"
-
-enum { COLOURS = 6 };
 
 bool compare_put(cli_bytes *page, const char *format, ...) {
   char *text;
@@ -39,8 +37,19 @@ bool compare_put_text(cli_bytes *page, const char *text) {
   return good;
 }
 
-static unsigned colour(size_t file) {
-  return (unsigned)(file % COLOURS);
+const char *compare_class(size_t file) {
+  static const char *const classes[COMPARE_FILES] = {
+      "c0",    "c1",    "c2",    "c3",    "c4",    "c5",    "c6",    "c7",
+      "c0 p1", "c1 p1", "c2 p1", "c3 p1", "c4 p1", "c5 p1", "c6 p1", "c7 p1"};
+  return classes[file];
+}
+
+char compare_letter(size_t file) {
+  return (char)('A' + file);
+}
+
+static bool is_second(size_t file) {
+  return file >= COMPARE_FILES / 2;
 }
 
 /* --- Bars ---------------------------------------------------------------------- */
@@ -77,11 +86,11 @@ static bool put_bar(const compare *c, cli_bytes *page, const compare_test *t, si
                     bool percent) {
   const compare_result *r = t->best[f];
   double width = !percent ? 100 * r->rate / most_rate(c, t) : r->valid ? r->percent : 0;
-  bool good = compare_put(page, "<div class=row><span class=name>") &&
+  bool good = compare_put(page, "<div class=row><span class=name><b>%c</b> ", compare_letter(f)) &&
               compare_put_text(page, c->file[f].label) &&
               compare_put(page,
-                          "</span><span class=track><span class=\"bar c%u\" style=\"width:%.2f%%\">"
-                          "</span></span><span class=value>", colour(f), width);
+                          "</span><span class=track><span class=\"bar %s\" style=\"width:%.2f%%\">"
+                          "</span></span><span class=value>", compare_class(f), width);
   good = good && (percent ? put_share(page, r) : put_rate(c, page, t, f));
   if (r->disturbed)
     good = good &&
@@ -245,20 +254,34 @@ static bool put_roof(cli_bytes *page, const axes *a, const char *class, double r
          put_line(page, class, a, bend, read * bend, a->x1, read * bend);
 }
 
+/* A circle, for the second eight files a square. */
+static bool put_mark(cli_bytes *page, size_t f, double x, double y, double r) {
+  if (is_second(f))
+    return compare_put(page, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>", x - r,
+                       y - r, 2 * r, 2 * r);
+  return compare_put(page, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"/>", x, y, r);
+}
+
 static bool put_point(cli_bytes *page, const axes *a, const compare *c, size_t f, size_t test) {
   double x, y;
   char name[64];
   if (!point_of(c->test[test].best[f], &x, &y)) return true;
   double px = x_of(a, x), py = y_of(a, y * 1e-9);
+  /* towards the middle, a step further for each file: points that lie together stay readable */
+  bool right = px > WIDTH / 2.0;
+  double away = 7 + 18 * (double)(f % 4);
   bool valid = c->test[test].best[f]->valid;
-  return compare_put(page, "<g class=\"%s c%u\"><title>", valid ? "dot" : "roof", colour(f)) &&
+  return compare_put(page, "<g class=\"%s %s\"><title>", valid ? "dot" : "hollow",
+                     compare_class(f)) &&
          compare_put_text(page, c->file[f].label) &&
+         compare_put(page, ": %s, %.3g operations a byte, %.4g billion a second</title>",
+                     compare_test_name(&c->test[test], name), x, y * 1e-9) &&
+         put_mark(page, f, px, py, 4.5) &&
          compare_put(page,
-                     ": %s, %.3g operations a byte, %.4g billion a second</title>"
-                     "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4.5\"/></g>"
-                     "<text class=number x=\"%.1f\" y=\"%.1f\">%zu</text>\n",
-                     compare_test_name(&c->test[test], name), x, y * 1e-9, px, py, px + 6, py - 5,
-                     test + 1);
+                     "</g><text class=number x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%c%zu"
+                     "</text>\n",
+                     right ? px - away : px + away, py - 5, right ? "end" : "start",
+                     compare_letter(f), test + 1);
 }
 
 bool compare_roofline(const compare *c, cli_bytes *page) {
@@ -270,15 +293,16 @@ bool compare_roofline(const compare *c, cli_bytes *page) {
   for (size_t f = 0; good && f < c->files; f++) {
     char class[24];
     roof r = roof_of(c, f);
-    snprintf(class, sizeof class, "roof c%u", colour(f));
+    snprintf(class, sizeof class, "roof %s", compare_class(f));
     good = put_roof(page, &a, class, r.read * 1e-9, r.int8 * 1e-9);
-    snprintf(class, sizeof class, "roof dash c%u", colour(f));
+    snprintf(class, sizeof class, "roof dash %s", compare_class(f));
     good = good && put_roof(page, &a, class, r.read * 1e-9, r.fp32 * 1e-9);
   }
   for (size_t f = 0; good && f < c->files; f++)
     for (size_t i = 0; good && i < c->tests; i++) good = put_point(page, &a, c, f, i);
   good = good && compare_put(page, "</svg>\n<p class=small>Solid roofs: int8, dashed: fp32. "
-                                   "A hollow point: a limit was measured too low. ");
+                                   "A hollow point: a limit was measured too low. A letter "
+                                   "is a file, a number a test: ");
   for (size_t i = 0; good && i < c->tests; i++)
     good = compare_put(page, "%s<b>%zu</b> %s", i ? ", " : "", i + 1,
                        compare_test_name(&c->test[i], name));
@@ -331,16 +355,19 @@ static curve memory_of(const compare_file *f) {
 
 static bool put_curve(cli_bytes *page, const axes *a, const compare *c, size_t f, const curve *k) {
   if (!k->count) return true;
-  bool good = compare_put(page, "<g class=\"dot c%u\"><title>", colour(f)) &&
+  const char *class = compare_class(f);
+  bool good = compare_put(page, "<g class=\"dot %s\"><title>", class) &&
               compare_put_text(page, c->file[f].label) &&
-              compare_put(page, "</title><polyline class=\"roof c%u\" points=\"", colour(f));
+              compare_put(page, "</title><polyline class=\"roof %s\" points=\"", class);
   for (size_t i = 0; good && i < k->count; i++)
     good = compare_put(page, "%s%.1f,%.1f", i ? " " : "", x_of(a, k->x[i]), y_of(a, k->y[i]));
   good = good && compare_put(page, "\"/>");
   for (size_t i = 0; good && i < k->count; i++)
-    good = compare_put(page, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\"/>", x_of(a, k->x[i]),
-                       y_of(a, k->y[i]));
-  return good && compare_put(page, "</g>\n");
+    good = put_mark(page, f, x_of(a, k->x[i]), y_of(a, k->y[i]), 3.5);
+  size_t last = k->count - 1; /* the letters of curves that end alike stand side by side */
+  return good && compare_put(page, "</g><text class=number x=\"%.1f\" y=\"%.1f\">%c</text>\n",
+                             x_of(a, k->x[last]) - 4 - 9 * (double)(f % 4), y_of(a, k->y[last]) - 7,
+                             compare_letter(f));
 }
 
 /* The best rates of a test's work by the number of sequences at once. */

@@ -11,10 +11,12 @@
 static const char style[] =
     ":root{color-scheme:light dark;--bg:#fff;--fg:#1d2430;--soft:#5a6472;--line:#d9dee5;"
     "--box:#f4f6f9;--mark:#fff1c2;--warn:#9a5b00;"
-    "--c0:#0072b2;--c1:#d55e00;--c2:#00845f;--c3:#b8478c;--c4:#8a6d00;--c5:#4a5fc1}\n"
+    "--c0:#0072b2;--c1:#d55e00;--c2:#00845f;--c3:#b8478c;--c4:#8a6d00;--c5:#5b3fc4;"
+    "--c6:#7a3b1f;--c7:#4f5661}\n"
     "@media(prefers-color-scheme:dark){:root{--bg:#12161c;--fg:#e4e8ee;--soft:#9aa5b3;"
     "--line:#2f3742;--box:#1b212a;--mark:#4a3d12;--warn:#f0b95a;"
-    "--c0:#58b0ec;--c1:#ff9552;--c2:#45cfa5;--c3:#ee9bcd;--c4:#e3c04a;--c5:#9fb0ff}}\n"
+    "--c0:#58b0ec;--c1:#ff9552;--c2:#45cfa5;--c3:#ee9bcd;--c4:#e3c04a;--c5:#b09cff;"
+    "--c6:#d0a088;--c7:#b9c2cf}}\n"
     "*{box-sizing:border-box}"
     "body{margin:0 auto;max-width:70rem;padding:1rem;background:var(--bg);color:var(--fg);"
     "font:16px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}\n"
@@ -53,14 +55,15 @@ static const char style[] =
     "tbody th{font-weight:500;color:var(--soft);min-width:7rem}"
     "tr.differs td{background:var(--mark)}\n"
     ".c0{color:var(--c0)}.c1{color:var(--c1)}.c2{color:var(--c2)}.c3{color:var(--c3)}"
-    ".c4{color:var(--c4)}.c5{color:var(--c5)}.files span{color:var(--fg)}\n"
+    ".c4{color:var(--c4)}.c5{color:var(--c5)}.c6{color:var(--c6)}.c7{color:var(--c7)}"
+    ".files span{color:var(--fg)}\n"
+    ".bar.p1,.legend .p1 i{background:repeating-linear-gradient(45deg,currentColor 0 3px,"
+    "transparent 3px 6px);border:1px solid}.legend .p1 i{border-radius:0}"
+    ".files .p1{border-left-style:double}.roof.p1{stroke-dasharray:2 3}"
+    ".roof.dash.p1{stroke-dasharray:7 3 2 3}.hollow{stroke:currentColor;stroke-width:2;fill:none}\n"
     "@media(max-width:32rem){.row{grid-template-columns:5.5rem 1fr}svg text{font-size:13px}"
     "svg .axis{font-size:14px}th,td{padding:.3rem .4rem;min-width:5rem}}\n"
     "@media print{body{max-width:none}}\n";
-
-static unsigned colour(size_t file) {
-  return (unsigned)(file % 6);
-}
 
 /* --- The head ------------------------------------------------------------------ */
 
@@ -73,7 +76,8 @@ static bool put_files(const compare *c, cli_bytes *page) {
   bool good = compare_put(page, "<ul class=files>\n");
   for (size_t f = 0; good && f < c->files; f++) {
     const json_t *root = c->file[f].root;
-    good = compare_put(page, "<li class=c%u><span><b>", colour(f)) &&
+    good = compare_put(page, "<li class=\"%s\"><span><b>%c ", compare_class(f),
+                       compare_letter(f)) &&
            compare_put_text(page, c->file[f].label) && compare_put(page, "</b>") &&
            put_value(page, "<br>", compare_text(root, "machine.cpu")) &&
            put_value(page, ", ", compare_text(root, "machine.architecture")) &&
@@ -107,8 +111,11 @@ static bool put_words(const compare *c, cli_bytes *page) {
       char *text = compare_why(c, &c->test[i], f);
       good = text != NULL;
       if (good && *text) {
-        good = (any || compare_put(page, "<h2>Why</h2>\n")) && compare_put(page, "<p class=why>") &&
-               compare_put_text(page, text) && compare_put(page, "</p>\n");
+        size_t head = strcspn(text, ":"); /* the test's name */
+        char *rest = text + head;
+        good = (any || compare_put(page, "<h2>Why</h2>\n")) &&
+               compare_put(page, "<p class=why><b>%.*s</b>", (int)head, text) &&
+               compare_put_text(page, rest) && compare_put(page, "</p>\n");
         any = true;
       }
       free(text);
@@ -119,7 +126,8 @@ static bool put_words(const compare *c, cli_bytes *page) {
 static bool put_legend(const compare *c, cli_bytes *page) {
   bool good = compare_put(page, "<ul class=legend>");
   for (size_t f = 0; good && f < c->files; f++)
-    good = compare_put(page, "<li class=c%u><i></i><span>", colour(f)) &&
+    good = compare_put(page, "<li class=\"%s\"><i></i><span><b>%c</b> ", compare_class(f),
+                       compare_letter(f)) &&
            compare_put_text(page, c->file[f].label) && compare_put(page, "</span></li>");
   return good && compare_put(page, "</ul>\n");
 }
@@ -161,6 +169,13 @@ static bool put_table(const compare *c, cli_bytes *page, const char *first,
   return good && compare_put(page, "</tbody></table></div>\n");
 }
 
+static bool put_state(const compare *c, cli_bytes *page) {
+  if (!c->tests) return true;
+  return compare_put(page, "<h2>While measuring</h2>\n<p class=small>Frequency (median of the "
+                           "samples), the hottest sensor, throttling and energy.</p>\n") &&
+         put_table(c, page, "", compare_state_row, false);
+}
+
 static bool put_kernels(const compare *c, cli_bytes *page) {
   if (!compare_has_kernels(c)) return true;
   return compare_put(page, "<h2>Kernels</h2>\n<p class=small>By the fastest tier.</p>\n") &&
@@ -190,7 +205,7 @@ bool compare_page(const compare *c, cli_bytes *page) {
                      "<h1>headrow compare</h1>\n",
                      style) &&
          put_files(c, page) && put_notes(c, page) && put_words(c, page) && put_charts(c, page) &&
-         compare_put(page, "<h2>Limits of the machines</h2>\n") &&
+         put_state(c, page) && compare_put(page, "<h2>Limits of the machines</h2>\n") &&
          put_table(c, page, "limit", compare_limit_row, true) && put_kernels(c, page) &&
          compare_put(page, "<h2>Machines and settings</h2>\n<p class=small>What differs is "
                            "marked.</p>\n") &&

@@ -10,7 +10,7 @@
 #include "cli.h"
 #include "compare.h"
 
-enum { NEWEST = 3, MOST_RESULTS = 4096 };
+enum { NEWEST = 4, TYPES = 4, MOST_RESULTS = 4096 };
 
 /* --- Values ---------------------------------------------------------------------- */
 
@@ -119,6 +119,7 @@ static bool fill_result(const json_t *from, compare_result *r) {
       .reason = json_string_value(json_array_get(compare_get(from, "disturbed.reasons"), 0)),
       .digest = compare_text(from, "digest"),
       .bytes = compare_number(from, "amount.bytes"),
+      .entry = from,
   };
   double threads = compare_number(from, "threads");
   r->operations = 2 * (compare_number(from, "amount.int8_macs") +
@@ -201,10 +202,12 @@ int compare_read(compare *c, const char *path) {
   if (f->version > NEWEST)
     note(c, "%s: version %d of the form is newer than %d: what it has besides is not shown",
          f->label, f->version, NEWEST);
+  static const char *const older[] = {
+      "the machine's own limits and disturbances are not in it",
+      "all of its tests are of one sequence",
+      "throttling, the highest frequency and types of weights are not in it"};
   if (f->version < NEWEST)
-    note(c, "%s: version %d of the form: %s", f->label, f->version,
-         f->version == 1 ? "the machine's own limits and disturbances are not in it"
-                         : "all of its tests are of one sequence");
+    note(c, "%s: version %d of the form: %s", f->label, f->version, older[f->version - 1]);
   note_warnings(c, f);
   return HR_OK;
 }
@@ -227,7 +230,8 @@ static void put_member(const json_t *model, const char *key, char text[64]) {
  * shape and weights. */
 static bool model_differs(const compare_file *a, const compare_file *b, char text[192]) {
   static const char *const members[][2] = {
-      {"family", "family"},         {"layers", "layers"},
+      {"family", "family"},         {"types", "types of weights"},
+      {"layers", "layers"},
       {"width", "width"},           {"heads", "heads"},
       {"kv_heads", "key/value heads"}, {"head_width", "width of a head"},
       {"ffn_width", "width of the feed-forward"}, {"vocabulary", "vocabulary"},
@@ -242,6 +246,8 @@ static bool model_differs(const compare_file *a, const compare_file *b, char tex
     char first[64], other[64];
     put_member(x, members[i][0], first);
     put_member(y, members[i][0], other);
+    bool newer = i == 1; /* older forms have no types: the bytes tell */
+    if (newer && (a->version < TYPES || b->version < TYPES)) continue;
     if (strcmp(first, other) == 0) continue;
     snprintf(text, 192, "%s: %s, in %.40s: %s", members[i][1], other, a->label, first);
     return true;

@@ -119,6 +119,7 @@ char *compare_why(const compare *c, const compare_test *t, size_t file) {
                 (x->valid ? slow : fast).file->label);
   else
     say_bounds(&text, fast, slow);
+  compare_say_state(&text, fast.file, x, slow.file, y);
   say_disturbed(&text, fast.file, x);
   say_disturbed(&text, slow.file, y);
   if (!cli_bytes_add(&text, "", 1)) {
@@ -241,7 +242,19 @@ static void put_winner(char text[COMPARE_VALUE], const json_t *list) {
   }
 }
 
-typedef enum form { TEXT, NUMBER, BYTES, FLAG, KINDS, CACHES, WINNER } form;
+/* The session that needs the most memory, without the others. */
+static void put_alone(char text[COMPARE_VALUE], const json_t *list) {
+  size_t i;
+  double most = 0;
+  json_t *session;
+  json_array_foreach(list, i, session) {
+    double bytes = compare_number(session, "alone_bytes");
+    if (bytes > most) most = bytes;
+  }
+  if (most > 0) put_bytes(text, most);
+}
+
+typedef enum form { TEXT, NUMBER, BYTES, FLAG, KINDS, CACHES, WINNER, ALONE } form;
 
 static const struct record {
   const char *name, *path;
@@ -269,12 +282,15 @@ static const struct record {
     {"compiler", "program.compiler", TEXT},
     {"model", "model.name", TEXT},
     {"weights", "model.weight_bytes", BYTES},
+    {"types of weights", "model.types", TEXT},
     {"bytes for a token", "model.bytes_per_token", BYTES},
     {"KV cache", "settings.cache", TEXT},
     {"samples", "settings.repeat", NUMBER},
     {"loading cold, s", "loading.cold_seconds", NUMBER},
     {"loading warm, s", "loading.warm_seconds", NUMBER},
-    {"memory at most", "memory.peak_bytes", BYTES},
+    {"memory of all sessions", "memory.peak_bytes", BYTES},
+    {"memory of one session", "memory.sessions", ALONE},
+    {"checked against", "check.by", TEXT},
     {"written", "time", TEXT},
 };
 
@@ -291,6 +307,7 @@ static void put_record(char text[COMPARE_VALUE], const struct record *r, const j
   if (r->form == KINDS) put_kinds(text, value);
   if (r->form == CACHES) put_caches(text, value);
   if (r->form == WINNER) put_winner(text, value);
+  if (r->form == ALONE) put_alone(text, value);
 }
 
 /* What was cut off must not end within a code point. */
