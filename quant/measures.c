@@ -26,12 +26,17 @@ static double excess(double d) {
   return d * d * (0.5 + d * (1.0 / 6 + d * (1.0 / 24 + d * (1.0 / 120 + d * (1.0 / 720)))));
 }
 
+/* p (e^d - 1 - d) with d = ln q - ln p. Where e^d would be large beside a p that is nearly
+ * 0, in the form without the quotient of the two. */
+static double divergence_term(double log_p, double log_q) {
+  double d = log_q - log_p, p = exp(log_p);
+  return d < 1 ? p * excess(d) : exp(log_q) - p - p * d;
+}
+
 double hr_divergence(const float *p, const float *q, size_t count) {
   double p_sum = hr_log_sum_exp(p, count), q_sum = hr_log_sum_exp(q, count), sum = 0;
-  for (size_t i = 0; i < count; i++) {
-    double log_p = (double)p[i] - p_sum, log_q = (double)q[i] - q_sum;
-    sum += exp(log_p) * excess(log_q - log_p);
-  }
+  for (size_t i = 0; i < count; i++)
+    sum += divergence_term((double)p[i] - p_sum, (double)q[i] - q_sum);
   return sum;
 }
 

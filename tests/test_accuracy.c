@@ -301,6 +301,9 @@ Test(quantize, wrong_usage) {
                NULL);
   expect_error("$H quantize builtin $D/out.gguf --max-kl 1", 2, "no text to measure on", NULL);
   expect_error("$H quantize builtin $D/out.gguf -f x", 2, "expected --max-kl", NULL);
+  expect_error("$H quantize builtin $D/out.gguf --ids 1,2", 2, "expected --max-kl", NULL);
+  expect_error("$H quantize builtin $D/out.gguf --ids 1,2 -f x --max-kl 1", 2, "given twice", NULL);
+  expect_error("$H quantize builtin $D/out.gguf --weights f16", 2, "expected --type", NULL);
 }
 
 /* F32 out of the int8 file holds the same values: the same bits in fp32 arithmetic; and
@@ -366,6 +369,116 @@ Test(quantize, the_mix_that_meets_a_limit) {
                "$H quantize builtin $D/f32.gguf --type f32 -q >$D/table; "
                "$H quantize $D/f32.gguf $D/out.gguf --max-kl 1e-12 -f $D/text -q",
                1, "with F16 everywhere", NULL);
+}
+
+/* A model of one block, drawn from a seed, and a text of ids. */
+#define SMALL                                                                                      \
+  "$H bench --synthetic dim=64,layers=1,heads=2,ffn=128,vocab=260,ctx=64:f32 --save $D/in.gguf "   \
+  "-p 1 -n 0 -r 1 -q >$D/log 2>&1; "
+#define IDS "--ids 5,6,250,8,90,10,11,12,13,140,15,160,17,18,200,20,21,22,33,24"
+
+/* Bytes of the weights and the KL divergence of a file of its own command, in two columns. */
+static void cost_of(const char *keep, const char *limit, double *bytes, double *kl) {
+  char line[1024];
+  snprintf(line, sizeof line,
+           SMALL "$H quantize $D/in.gguf $D/o.gguf %s %s --json -q && "
+                 "$H accuracy $D/o.gguf --against $D/in.gguf " IDS " --detail 0 --json -q >$D/kl "
+                 "&& printf ',' && cat $D/kl && printf ']'",
+           keep, limit);
+  char whole[1200];
+  snprintf(whole, sizeof whole, "printf '['; %s", line);
+  json_t *both = document(whole), *tensor;
+  size_t i;
+  *bytes = 0;
+  json_array_foreach(json_object_get(json_array_get(both, 0), "tensors"), i, tensor)
+      *bytes += number(tensor, "bytes");
+  *kl = number(json_array_get(both, 1), "kl.value");
+  if (*limit)
+    cr_expect_float_eq(number(json_array_get(both, 0), "kl"), *kl, 1e-9 * *kl,
+                       "what is told is what the file has");
+  json_decref(both);
+}
+
+/* All mixes of five tensors, each written and measured: none that meets the limit may be
+ * smaller by more than a tenth of what F16 costs everywhere. */
+Test(quantize, the_mix_is_near_the_cheapest_of_all) {
+  static const char *const names[] = {"token_embd", "blk.0.attn_q", "blk.0.attn_v",
+                                      "blk.0.ffn_up", "output"};
+  enum { NAMES = sizeof names / sizeof *names, SETS = 1 << NAMES };
+#define OTHERS "--keep 'blk.0.attn_[ko]*.weight=f16' --keep 'blk.0.ffn_[gd]*.weight=q8_0'"
+  double bytes[SETS], kl[SETS];
+  for (unsigned set = 0; set < SETS; set++) {
+    char keep[512] = OTHERS;
+    for (unsigned i = 0; i < NAMES; i++)
+      snprintf(keep + strlen(keep), sizeof keep - strlen(keep), " --keep %s.weight=%s", names[i],
+               set >> i & 1 ? "f16" : "q8_0");
+    cost_of(keep, "", &bytes[set], &kl[set]);
+  }
+  double whole = bytes[SETS - 1] - bytes[0];
+  cr_assert(whole > 0 && kl[SETS - 1] < kl[0]);
+  for (unsigned part = 1; part <= 3; part++) {
+    double limit = kl[SETS - 1] + (kl[0] - kl[SETS - 1]) * part / 4, least = INFINITY;
+    double mine, reached;
+    for (unsigned set = 0; set < SETS; set++)
+      if (kl[set] <= limit && bytes[set] < least) least = bytes[set];
+    char wanted[128];
+    snprintf(wanted, sizeof wanted, "--max-kl %.9g " IDS, limit);
+    cost_of(OTHERS, wanted, &mine, &reached);
+    cr_expect(reached <= limit, "%g of %g", reached, limit);
+    cr_expect(mine <= least + 0.1 * whole, "%g bytes, %g would do, %g in F16", mine, least,
+              bytes[SETS - 1]);
+  }
+}
+
+/* What --keep turns into BF16, and what it does to a table, is in the figure too. */
+Test(quantize, what_is_kept_is_measured) {
+  double bytes, kl;
+  cost_of("--keep token_embd.weight=bf16 --keep 'blk.0.attn_?.weight=bf16'",
+          "--max-kl 1 " IDS, &bytes, &kl);
+  cr_expect(kl > 0);
+  json_t *r = document(
+      "$H quantize $ROOT/models/gpt2.gguf $D/in.gguf --type f32 -q >$D/log; "
+      "$H quantize $D/in.gguf $D/o.gguf --keep position_embd.weight=q8_0 --max-kl 1 " IDS
+      " -q | sed -n 's/mean KL divergence: //p' >$D/kl; printf '{\"told\": %s, \"is\": ' "
+      "$(cat $D/kl); $H accuracy $D/o.gguf --against $D/in.gguf " IDS
+      " --detail 0 --json -q; printf '}'");
+  cr_expect_float_eq(number(r, "told"), number(r, "is.kl.value"), 1e-5 * number(r, "told"));
+  json_decref(r);
+}
+
+/* 1e5, the last weight of the file, is no F16: its tensor stays int8, and is named. */
+Test(quantize, a_tensor_that_f16_can_not_hold_stays_int8) {
+  result r = shell(SMALL
+                   "printf '\\000\\120\\303\\107' | dd of=$D/in.gguf bs=1 conv=notrunc status=none "
+                   "seek=$(($(stat -c %s $D/in.gguf) - 4)); "
+                   "$H quantize $D/in.gguf $D/out.gguf --max-kl 5e-5 " IDS " && "
+                   "$H accuracy $D/out.gguf --against $D/in.gguf --max-kl 5e-5 " IDS
+                   " -q >$D/log");
+  cr_expect_eq(r.status, 0, "%s", r.err);
+  cr_expect_str_eq(r.err, "note: 'output.weight' stays Q8_0: it has values outside of the range "
+                          "of F16\n");
+  const char *line = strstr(r.out, "\noutput.weight ");
+  cr_assert(line);
+  cr_expect(strstr(line, "Q8_0") && strstr(line, "Q8_0") < strchr(line + 1, '\n'), "%s", r.out);
+  cr_expect(strstr(r.out, " F16 "), "some are: %s", r.out);
+  finish(&r);
+}
+
+/* llama.cpp ends on a norm, a bias or a table of token types that is not F32. */
+Test(quantize, keeps_no_type_that_llama_cpp_does_not_run) {
+  static const char *const rules[] = {"blk.0.attn_norm.weight=q8_0", "output_norm.weight=f16",
+                                      "*norm*=bf16", "*=q8_0"};
+  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+    char line[256];
+    snprintf(line, sizeof line,
+             "$H quantize builtin $D/o.gguf --keep '%s' -q; s=$?; ls $D; exit $s", rules[i]);
+    expect_error(line, 2, "norm.weight'", "llama.cpp does not run");
+  }
+  expect_error("$H quantize $ROOT/models/gpt2.gguf $D/o.gguf --keep '*.bias=f16' -q", 2, ".bias'",
+               "llama.cpp does not run");
+  result r = shell("$H quantize builtin $D/o.gguf --keep '*norm*=f32' -q");
+  cr_expect_eq(r.status, 0, "%s", r.err);
+  finish(&r);
 }
 
 /* A device stays one; nothing is left of a file that could not be written whole. */

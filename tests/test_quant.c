@@ -364,6 +364,22 @@ Test(measures, formulas) {
   arrays_finish(&all);
 }
 
+/* Distributions that are sure of one token, far beyond what exp can hold: with p = (1, e^-g)
+ * and q = (e^-h, 1) in the limit the divergence is h, and 0 where they agree. */
+Test(measures, divergence_of_what_is_certain) {
+  static const float gaps[] = {0.5f, 30, 800, 2000, 1e5f, 1e30f};
+  for (size_t i = 2; i < sizeof gaps / sizeof *gaps; i++) {
+    const float first[] = {gaps[i], 0, 0}, second[] = {0, gaps[i], 0}, half[] = {gaps[i] / 2, 0, 0};
+    check_close(hr_divergence(first, second, 3), (double)gaps[i], 1e-12, "opposite");
+    cr_assert_float_eq(hr_divergence(first, half, 3), 0.0, 1e-12);
+  }
+  for (size_t i = 0; i < 2; i++) { /* by the definition, which two tokens still allow */
+    const float a[] = {gaps[i], 0}, b[] = {0, gaps[i]};
+    double p = 1 / (1 + exp(-(double)gaps[i])), expected = (2 * p - 1) * (double)gaps[i];
+    check_close(hr_divergence(a, b, 2), expected, 1e-12, "two tokens");
+  }
+}
+
 Test(measures, errors_of_a_mean) {
   enum { COUNT = 4096 };
   static double x[COUNT];

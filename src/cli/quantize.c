@@ -34,10 +34,11 @@ static const cli_option options[] = {
     {"split", 0, "TEXT", "where texts are cut into parts (default <|endoftext|>)", CLI_TEXT,
      AT(split)},
     {"max-kl", 0, "X",
-     "the fewest and smallest tensors stay F16 so that the mean KL\ndivergence is at most X",
+     "the cheapest mix of int8 and F16 whose mean KL divergence is at\nmost X",
      CLI_REAL, AT(max_kl), .low = 0, .high = INFINITY},
-    {"file", 'f', "FILE", "the text to measure --max-kl on (default: that of --calibrate)",
-     CLI_TEXT, AT(file)},
+    {"file", 'f', "FILE",
+     "the text to measure --max-kl on, or --ids (default: the text of\n--calibrate)", CLI_TEXT,
+     AT(file)},
     {"tokens", 0, "N", "of the texts at most so many are used (default 32768)", CLI_COUNT,
      AT(tokens), .least = 2, .most = INT32_MAX},
     {"json", 0, NULL, "one JSON document", CLI_FLAG, AT(json)},
@@ -64,6 +65,14 @@ static bool type_of_name(const char *name, hr_format *format) {
   return false;
 }
 
+/* llama.cpp adds and multiplies rows of F32 only: it ends on a norm, a bias or a table of
+ * token types of another type, and on factors of positions. */
+static bool is_f32_only(const hr_tensor *t) {
+  const char *end = strrchr(t->name, '.');
+  return t->dims < 2 || !end || strcmp(end, ".weight") != 0 || strstr(t->name, "token_types") ||
+         strstr(t->name, "_norm");
+}
+
 /* One --keep over all tensors; it must fit some. */
 static int keep_tensors(const cli_quantizing *q, const char *rule, cli_quantized *tensor) {
   const char *equals = strrchr(rule, '=');
@@ -77,14 +86,21 @@ static int keep_tensors(const cli_quantizing *q, const char *rule, cli_quantized
                     rule);
   }
   if (!pattern) return cli_fail_memory();
-  for (size_t i = 0; i < hr_source_tensor_count(q->source); i++) {
-    if (fnmatch(pattern, hr_source_tensor_at(q->source, i)->name, 0) != 0) continue;
+  int status = HR_OK;
+  for (size_t i = 0; i < hr_source_tensor_count(q->source) && status == HR_OK; i++) {
+    const hr_tensor *t = hr_source_tensor_at(q->source, i);
+    if (fnmatch(pattern, t->name, 0) != 0) continue;
+    if (is_f32_only(t) && format != HR_FORMAT_F32 && format != t->format)
+      status = cli_fail(HR_ERROR_USAGE,
+                        "--keep: '%.100s' would make '%s' %s, which llama.cpp does not run, "
+                        "expected a name of matrices only, or f32",
+                        rule, t->name, hr_format_get(format)->name);
     tensor[i].format = format;
     tensor[i].kept = true;
     fits++;
   }
   free(pattern);
-  if (fits) return HR_OK;
+  if (fits) return status;
   return cli_fail(HR_ERROR_USAGE, "--keep: no tensor is called as '%.100s' says, expected one",
                   rule);
 }
@@ -242,7 +258,8 @@ static int finish_rounding(rounding *r, unsigned threads, cli_quantized *tensor)
   }
   if (r->stopped) return HR_ERROR_CANCELLED;
   if (r->out_of_memory) return cli_fail_memory();
-  return r->bad == SIZE_MAX ? HR_OK : refuse_row(r, r->bad);
+  tensor->fits = r->bad == SIZE_MAX;
+  return tensor->fits || tensor->may_not_fit ? HR_OK : refuse_row(r, r->bad);
 }
 
 int cli_quantize_tensor(cli_quantizing *q, size_t index, cli_quantized *tensor) {
@@ -369,16 +386,16 @@ static int write_head(const cli_quantizing *q, cli_save *save, const cli_quantiz
   return HR_OK;
 }
 
-/* Tensors that --max-kl has made already keep their data. A write that fails is told of at
- * the end of the file. */
-static int write_tensors(cli_quantizing *q, cli_save *save, cli_quantized *tensor) {
+int cli_quantize_put(cli_quantizing *q, cli_save *save, cli_quantized *tensor) {
   size_t count = hr_source_tensor_count(q->source);
   int status = write_head(q, save, tensor);
   q->done = 0;
   q->share = 1.0 / (double)(count + 1);
   for (size_t i = 0; i < count && status == HR_OK && !save->error; i++) {
-    if (!tensor[i].data) status = cli_quantize_tensor(q, i, &tensor[i]);
+    bool made = tensor[i].data;
+    if (!made) status = cli_quantize_tensor(q, i, &tensor[i]);
     if (status == HR_OK) cli_gguf_put(save, q->source, tensor[i].data, tensor[i].bytes);
+    if (made) continue;
     free(tensor[i].data);
     tensor[i].data = NULL;
   }
@@ -388,7 +405,7 @@ static int write_tensors(cli_quantizing *q, cli_save *save, cli_quantized *tenso
 static int write_file(cli_quantizing *q, const char *out, cli_quantized *tensor) {
   cli_save save;
   int status = cli_save_begin(&save, out, file_bytes(q, tensor));
-  if (status == HR_OK) status = write_tensors(q, &save, tensor);
+  if (status == HR_OK) status = cli_quantize_put(q, &save, tensor);
   if (status == HR_OK) return cli_save_end(&save);
   cli_save_abandon(&save);
   return status;
@@ -452,6 +469,22 @@ static int open_and_quantize(cli_quantizing *q, const char *in, const char *out)
   return status;
 }
 
+static int check_usage(const cli_quantizing *q) {
+  const char *text = q->common.ids ? "--ids" : q->file ? "-f" : NULL;
+  if (q->common.weights.given)
+    return cli_fail(HR_ERROR_USAGE, "--weights: is for models that are run, expected --type");
+  if (q->common.ids && q->file)
+    return cli_fail(HR_ERROR_USAGE, "text: given twice, expected one of -f and --ids");
+  if (q->max_kl.given && !text && !q->calibrate)
+    return cli_fail(HR_ERROR_USAGE,
+                    "--max-kl: no text to measure on, expected -f, --ids or --calibrate");
+  if (text && !q->max_kl.given)
+    return cli_fail(HR_ERROR_USAGE, "%s: nothing to measure, expected --max-kl with it", text);
+  if (q->max_kl.given && q->type.value != 0)
+    return cli_fail(HR_ERROR_USAGE, "--max-kl: mixes q8_0 with f16, expected --type q8_0");
+  return HR_OK;
+}
+
 static int quantize_command(const cli_command *command, int argc, char **argv) {
   cli_quantizing q = {0};
   int status;
@@ -460,13 +493,8 @@ static int quantize_command(const cli_command *command, int argc, char **argv) {
   cli_progress progress = {.what = "quantizing", .start = cli_now()};
   if (p->count != 2)
     status = cli_fail(HR_ERROR_USAGE, "quantize: %zu files named, expected IN and OUT", p->count);
-  else if (q.max_kl.given && !q.file && !q.calibrate)
-    status =
-        cli_fail(HR_ERROR_USAGE, "--max-kl: no text to measure on, expected -f or --calibrate");
-  else if (q.file && !q.max_kl.given)
-    status = cli_fail(HR_ERROR_USAGE, "-f: nothing to measure, expected --max-kl with it");
-  else if (q.max_kl.given && q.type.value != 0)
-    status = cli_fail(HR_ERROR_USAGE, "--max-kl: mixes q8_0 with f16, expected --type q8_0");
+  else
+    status = check_usage(&q);
   if (status == HR_OK) {
     if (!q.tokens.given) q.tokens.value = 32768;
     q.progress = isatty(STDERR_FILENO) && !q.common.quiet ? &progress : NULL;
@@ -482,9 +510,9 @@ const cli_command cli_quantize_command = {
     .summary = "write a GGUF file with smaller weights",
     .details =
         "Matrices get the type; norms, biases and tables of positions stay. Each int8 block takes\n"
-        "the best of 69 scales. OUT is written under a temporary name and renamed when it is "
-        "whole;\n"
-        "llama.cpp reads it too. The table tells the relative RMS error of each tensor.",
+        "the best of 69 scales, with --calibrate of 33. OUT is written under a temporary name and\n"
+        "renamed when it is whole; llama.cpp reads it too. The table tells the relative RMS error\n"
+        "of each tensor.",
     .options = options,
     .option_count = sizeof options / sizeof *options,
     .run = quantize_command,

@@ -6,6 +6,7 @@
 #include "calibrate.h"
 #include "cli.h"
 #include "interrupt.h"
+#include "save.h"
 
 /* What the command was asked for, and what it works with. */
 typedef struct cli_quantizing {
@@ -32,6 +33,8 @@ typedef struct cli_quantizing {
 typedef struct cli_quantized {
   hr_format format;
   bool kept;        /* named by --keep */
+  bool may_not_fit; /* a value out of the format's range is no error: fits tells of it */
+  bool fits;
   bool compensated;
   char *data;       /* NULL: not made yet, or written */
   size_t bytes;
@@ -41,11 +44,17 @@ typedef struct cli_quantized {
 /* Makes the data of a tensor. A status after printing why. */
 int cli_quantize_tensor(cli_quantizing *q, size_t index, cli_quantized *tensor);
 
+/* Writes the head of the file and all tensors that have data; those that have none are
+ * made, and their data is dropped once it is written. A write that fails is told of at the
+ * end of the file. */
+int cli_quantize_put(cli_quantizing *q, cli_save *save, cli_quantized *tensor);
+
 /* quantize_text.c: opens the model and reads the texts. */
 int cli_quantize_prepare(cli_quantizing *q);
 void cli_quantize_finish(cli_quantizing *q);
-/* Makes all tensors, and turns Q8_0 into F16 where that is cheapest until the mean KL
- * divergence is at most what was asked for. CLI_DIFFERENT when F16 everywhere is not enough. */
+/* quantize_mix.c: makes all tensors, and turns Q8_0 into F16 where that is cheapest until the
+ * mean KL divergence is at most what was asked for. CLI_DIFFERENT when F16 everywhere is not
+ * enough. */
 int cli_quantize_for_kl(cli_quantizing *q, cli_quantized *tensor);
 
 #endif

@@ -26,6 +26,13 @@ int cli_save_end(cli_save *save);
 /* In place of cli_save_end: forgets the file. */
 void cli_save_abandon(cli_save *save);
 
+/* A file without a name, which takes no disk: for what is to be read back at once, by
+ * cli_save_map, NULL when memory is out or something failed before. cli_save_abandon ends
+ * it, cli_save_unmap what was mapped. */
+int cli_save_begin_memory(cli_save *save);
+const void *cli_save_map(const cli_save *save, size_t *bytes);
+void cli_save_unmap(const void *data, size_t bytes);
+
 /* All of it at once. */
 int cli_save_file(const char *path, const void *data, size_t bytes);
 /* The same status for a place that can't be written to, before long work. */
