@@ -157,30 +157,53 @@ Test(perplexity, of_the_five_stories) {
   json_decref(ids);
 }
 
-/* In the order of what they throw away; q6_k holds Q8_0 only. */
+/* The trained models of that folder, with the five stories as each takes them. */
+#define DATA_IDS                                                                                   \
+  "tr -d ' \\n' <$HEADROW_TEST_DATA/corpora/ids_656k.json | "                                      \
+  "sed 's/\\],\\[/\\n/g; s/[][]//g' >$D/ids; "
+static const struct {
+  const char *name, *whole; /* WHOLE: the F32 file; the others are NAME-TYPE.gguf */
+  const char *text;
+} trained[] = {
+    {"$HEADROW_TEST_DATA/stories260K/stories260K",
+     "$HEADROW_TEST_DATA/stories260K/stories260K.gguf",
+     "-f $HEADROW_TEST_DATA/corpora/tinystories_sample_cs336.txt"},
+    {"$HEADROW_TEST_DATA/tinystories-656k/tinystories656k",
+     "$HEADROW_TEST_DATA/tinystories-656k/tinystories656k-f32.gguf", "--ids @$D/ids"},
+};
+enum { TRAINED = sizeof trained / sizeof *trained };
+
+/* In the order of what they throw away; q6_k, of one of them, holds Q8_0 only. */
 Test(perplexity, of_quantized_files_in_the_order_of_their_damage) {
   if (!data_folder()) cr_skip_test("HEADROW_TEST_DATA is not set");
   static const char *const types[] = {"f16", "q8_0", "q6_k", "q5_1", "q5_0", "q4_1", "q4_0"};
-  double before = 0;
-  for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-    char line[512];
-    snprintf(line, sizeof line,
-             "tr -d ' \\n' <$HEADROW_TEST_DATA/corpora/ids_656k.json | sed 's/\\],\\[/\\n/g; "
-             "s/[][]//g' >$D/ids; $H perplexity --json --ids @$D/ids "
-             "$HEADROW_TEST_DATA/tinystories-656k/tinystories656k-%s.gguf",
-             types[i]);
-    json_t *scored = document(line);
-    double nll = number(scored, "mean_nll");
-    cr_expect(strcmp(types[i], "q6_k") == 0 ? nll == before : nll > before, "%s: %g after %g",
-              types[i], nll, before);
-    before = nll;
-    json_decref(scored);
+  for (size_t m = 0; m < TRAINED; m++) {
+    double before = 0;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+      bool ties = strcmp(types[i], "q6_k") == 0;
+      char line[512];
+      if (ties && m == 0) continue; /* there is none */
+      snprintf(line, sizeof line, DATA_IDS "$H perplexity --json %s-%s.gguf %s", trained[m].name,
+               types[i], trained[m].text);
+      json_t *scored = document(line);
+      double nll = number(scored, "mean_nll");
+      cr_expect(ties ? nll == before : nll > before, "%zu, %s: %g after %g", m, types[i], nll,
+                before);
+      before = nll;
+      json_decref(scored);
+    }
   }
 }
 
 /* --- accuracy -------------------------------------------------------------------- */
 
 TestSuite(accuracy, .timeout = 600);
+
+/* A model of one block, drawn from a seed, and a text of ids. */
+#define SMALL                                                                                      \
+  "$H bench --synthetic dim=64,layers=1,heads=2,ffn=128,vocab=260,ctx=64:f32 --save $D/in.gguf "   \
+  "-p 1 -n 0 -r 1 -q >$D/log 2>&1; "
+#define IDS "--ids 5,6,250,8,90,10,11,12,13,140,15,160,17,18,200,20,21,22,33,24"
 
 #define TWO "printf '" STORY "<|endoftext|>" STORY STORY "' >$D/text; "
 
@@ -217,6 +240,28 @@ Test(accuracy, of_a_model_against_itself_is_exactly_nothing) {
   }
   cr_expect(i > 20);
   json_decref(same);
+}
+
+/* The sentence stands where every logit has the same bits, and only there. */
+Test(accuracy, says_what_is_bit_identical) {
+  static const char sentence[] = "bit-identical: every logit has the same bits\n";
+  result r = shell(TWO "$H accuracy --against builtin -f $D/text --detail 0 -q -t 1");
+  cr_expect_eq(r.status, 0, "%s", r.err);
+  cr_expect(strstr(r.out, sentence), "%s", r.out);
+  cr_expect(strstr(r.out, "KL divergence      mean 0 +- 0,"), "%s", r.out);
+  finish(&r);
+  r = shell(TWO "$H accuracy --against f32 -f $D/text --detail 0 -q");
+  cr_expect_eq(r.status, 0, "%s", r.err);
+  cr_expect(!strstr(r.out, "bit-identical"), "%s", r.out);
+  finish(&r);
+  /* the last bits of one weight are enough */
+  r = shell(SMALL
+            "cp $D/in.gguf $D/b.gguf; printf '\\001' | dd of=$D/b.gguf bs=1 "
+            "conv=notrunc status=none seek=$(($(stat -c %s $D/in.gguf) - 4)); "
+            "$H accuracy $D/b.gguf --against $D/in.gguf " IDS " --detail 0 -q");
+  cr_expect_eq(r.status, 0, "%s", r.err);
+  cr_expect(!strstr(r.out, "bit-identical") && strstr(r.out, "KL divergence"), "%s", r.out);
+  finish(&r);
 }
 
 /* The built-in model's file holds int8: in fp32 arithmetic only the activations differ,
@@ -256,18 +301,23 @@ Test(accuracy, limits_make_it_a_check) {
   finish(&r);
 }
 
-/* Those that the project ships, on every tier of this machine; threads do not matter. */
+/* Those that the project ships, on every tier that this CPU has, and as the command takes it;
+ * threads do not matter. */
 Test(accuracy, digests_of_the_shipped_models) {
   static const char *const models[] = {"builtin", "alibi", "gpt2", "rope", "transformer-2017"};
   for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-    char line[256];
+    char line[512];
     snprintf(line, sizeof line,
-             "for isa in portable '' ; do $H accuracy $ROOT/models/%s.gguf -q "
+             "tiers=$($H info --cpu | sed -n '/^kernel tiers/s/.*: \\(.*\\) (this CPU).*/\\1/p' | "
+             "tr -d ,); echo $tiers; for isa in $tiers ''; do $H accuracy $ROOT/models/%s.gguf -q "
              "--check $ROOT/models/digests/%s.json ${isa:+--isa $isa -t 1} || exit; done",
              models[i], models[i]);
     result r = shell(line);
     cr_expect_eq(r.status, 0, "%s: %s", models[i], r.err);
-    cr_expect_eq(lines_of(r.out), 2);
+    cr_assert(strncmp(r.out, "portable", 8) == 0, "%s", r.out);
+    size_t tiers = 1;
+    for (const char *c = r.out; *c != '\n'; c++) tiers += *c == ' ';
+    cr_expect_eq(lines_of(r.out), 1 + tiers + 1, "%s", r.out);
     finish(&r);
   }
   result r = shell("$H accuracy --across-isa -q");
@@ -370,12 +420,6 @@ Test(quantize, the_mix_that_meets_a_limit) {
                "$H quantize $D/f32.gguf $D/out.gguf --max-kl 1e-12 -f $D/text -q",
                1, "with F16 everywhere", NULL);
 }
-
-/* A model of one block, drawn from a seed, and a text of ids. */
-#define SMALL                                                                                      \
-  "$H bench --synthetic dim=64,layers=1,heads=2,ffn=128,vocab=260,ctx=64:f32 --save $D/in.gguf "   \
-  "-p 1 -n 0 -r 1 -q >$D/log 2>&1; "
-#define IDS "--ids 5,6,250,8,90,10,11,12,13,140,15,160,17,18,200,20,21,22,33,24"
 
 /* Bytes of the weights and the KL divergence of a file of its own command, in two columns. */
 static void cost_of(const char *keep, const char *limit, double *bytes, double *kl) {
@@ -522,28 +566,37 @@ Test(quantize, names_the_tensor_that_can_not_be_held) {
                  "tensor 'bad.weight': 1e+08 in row 1 is outside of the range of Q8_0");
 }
 
-/* Both halves of the loss against plain rounding, which the q8_0 file holds. */
-static double kl_of(const char *make, const char *model, bool weights) {
-  char line[1024];
+/* Of a whole model, and of its weights in fp32 products. */
+typedef struct loss {
+  double all, weights;
+} loss;
+
+/* Mean KL divergences of a file that `make` writes, $D/o.gguf, or of NAME-q8_0.gguf. */
+static loss loss_of(size_t m, const char *make) {
+  char line[1536];
   snprintf(line, sizeof line,
-           "S=$HEADROW_TEST_DATA/stories260K; %s $H accuracy %s --against $S/stories260K.gguf "
-           "-f $HEADROW_TEST_DATA/corpora/tinystories_sample_cs336.txt --detail 0 --json -q",
-           make, model);
+           DATA_IDS "W=%s; C=$HEADROW_TEST_DATA/corpora/tinystories_sample_2mb.txt; %s "
+                    "$H accuracy %s%s --against $W %s --detail 0 --json -q",
+           trained[m].whole, make, *make ? "$D/o" : trained[m].name, *make ? ".gguf" : "-q8_0.gguf",
+           trained[m].text);
   json_t *r = document(line);
-  double kl = number(r, weights ? "kl.weights_alone.value" : "kl.value");
+  loss kl = {number(r, "kl.value"), number(r, "kl.weights_alone.value")};
   json_decref(r);
   return kl;
 }
 
+/* Against plain rounding, which the q8_0 files hold; the wider model needs the longer text. */
 Test(quantize, loses_less_than_plain_rounding) {
   if (!data_folder()) cr_skip_test("HEADROW_TEST_DATA is not set");
-  static const char search[] = "$H quantize $S/stories260K.gguf $D/o.gguf -q >$D/t;";
-  static const char calibrated[] =
-      "$H quantize $S/stories260K.gguf $D/o.gguf --tokens 8192 --calibrate "
-      "$HEADROW_TEST_DATA/corpora/tinystories_sample_2mb.txt -q >$D/t;";
-  double plain = kl_of("", "$S/stories260K-q8_0.gguf", true);
-  cr_expect_lt(kl_of(search, "$D/o.gguf", true), 0.8 * plain);
-  cr_expect_lt(kl_of(calibrated, "$D/o.gguf", true), 0.5 * plain);
-  cr_expect_lt(kl_of(calibrated, "$D/o.gguf", false),
-               0.75 * kl_of("", "$S/stories260K-q8_0.gguf", false));
+  static const int tokens[TRAINED] = {8192, 32768};
+  for (size_t m = 0; m < TRAINED; m++) {
+    char make[128];
+    snprintf(make, sizeof make, "$H quantize $W $D/o.gguf --tokens %d --calibrate $C -q >$D/t;",
+             tokens[m]);
+    loss plain = loss_of(m, ""), calibrated = loss_of(m, make);
+    loss searched = loss_of(m, "$H quantize $W $D/o.gguf -q >$D/t;");
+    cr_expect_lt(searched.weights, 0.8 * plain.weights, "%s", trained[m].name);
+    cr_expect_lt(calibrated.weights, 0.5 * plain.weights, "%s", trained[m].name);
+    cr_expect_lt(calibrated.all, 0.75 * plain.all, "%s", trained[m].name);
+  }
 }
