@@ -273,12 +273,24 @@ Test(accuracy, against_fp32) {
   cr_expect(json_is_false(json_object_get(r, "bit_identical")));
   cr_expect_float_eq(number(r, "mean_nll.value") - number(r, "reference_mean_nll.value"),
                      number(r, "mean_nll_difference.value"), 1e-7);
+  double ratio = number(r, "perplexity") / number(r, "reference_perplexity");
+  cr_expect_float_eq(number(r, "perplexity_ratio.value"), ratio, 1e-6);
+  cr_expect_float_eq(number(r, "perplexity_ratio.standard_error"),
+                     ratio * number(r, "mean_nll_difference.standard_error"), 1e-8);
+  cr_expect_float_eq(number(r, "perplexity_standard_error"),
+                     number(r, "perplexity") * number(r, "mean_nll.standard_error"), 1e-5);
+  cr_expect(number(r, "perplexity_ratio.standard_error") <
+                0.1 * number(r, "reference_perplexity_standard_error"),
+            "the same tokens are hard for both");
   json_t *detail = json_object_get(r, "detail"), *one;
   double share = 0;
   size_t i;
   json_array_foreach(json_object_get(detail, "tensors"), i, one) {
     cr_expect_eq(number(one, "weight_error"), 0.0);
     cr_expect_eq(number(one, "kl_weights"), 0.0);
+    cr_expect_eq(number(one, "kl_weights_standard_error"), 0.0);
+    cr_expect(number(one, "kl_standard_error") > 0 &&
+              number(one, "kl_standard_error") < 3 * number(one, "kl"));
     share += number(one, "share");
   }
   cr_expect_float_eq(share, 1.0, 1e-6);
@@ -286,6 +298,21 @@ Test(accuracy, against_fp32) {
       cr_expect(number(one, "output_error") > 1e-4 && number(one, "output_error") < 0.1);
   cr_expect_eq(i, 5);
   json_decref(r);
+}
+
+/* A mean over one cluster tells nothing of its error, and a zero would be a lie. */
+Test(accuracy, a_short_text_has_no_standard_errors) {
+  json_t *r = document("$H accuracy --against f32 --ids 5,6,7,8,9 --json -q"), *one;
+  cr_expect(json_is_null(json_object_get(r, "perplexity_standard_error")));
+  cr_expect(json_is_null(json_object_get(json_object_get(r, "kl"), "standard_error")));
+  size_t i;
+  json_array_foreach(json_object_get(json_object_get(r, "detail"), "tensors"), i, one)
+      cr_expect(json_is_null(json_object_get(one, "kl_standard_error")));
+  json_decref(r);
+  result text = shell("$H accuracy --against f32 --ids 5,6,7,8,9 -q");
+  cr_expect(strstr(text.out, "too short for standard errors") && !strstr(text.out, "+-"), "%s",
+            text.out);
+  finish(&text);
 }
 
 Test(accuracy, limits_make_it_a_check) {

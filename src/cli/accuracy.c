@@ -36,9 +36,12 @@ static const cli_option options[] = {
     {"json", 0, NULL, "one JSON document", CLI_FLAG, AT(json)},
 };
 
+json_t *cli_error_json(hr_estimate e) {
+  return e.error < 0 ? json_null() : json_real(e.error);
+}
+
 json_t *cli_estimate_json(hr_estimate e) {
-  return json_pack("{s:f, s:o}", "value", e.value, "standard_error",
-                   e.error < 0 ? json_null() : json_real(e.error));
+  return json_pack("{s:f, s:o}", "value", e.value, "standard_error", cli_error_json(e));
 }
 
 int cli_accuracy_corpus(const cli_accuracy *s, const hr_model *model, cli_corpus *corpus) {
@@ -121,14 +124,24 @@ static void print_estimate(const char *before, hr_estimate e, double unit, const
   cli_print("%s", after);
 }
 
+/* e to a mean, with the error that this has to first order. Of the mean difference of two
+ * losses it is the ratio of two perplexities, sure as only the same tokens make it. */
+static hr_estimate exponential(hr_estimate mean) {
+  double value = exp(mean.value);
+  return (hr_estimate){value, mean.error < 0 ? -1 : value * mean.error};
+}
+
 static void print_report(const report *r) {
   const comparison *c = r->c;
   hr_estimate nll = mean_of(c, NLL), reference = mean_of(c, NLL_REFERENCE);
   cli_print("text               %zu tokens in %zu parts\n", c->count, r->corpus->parts);
+  if (nll.error < 0) cli_print("                   too short for standard errors: one cluster\n");
   print_estimate("mean nll           ", nll, 1, "");
   print_estimate(", reference ", reference, 1, "");
   print_estimate(", difference ", mean_of(c, NLL_MORE), 1, "\n");
-  cli_print("perplexity         %.6g, reference %.6g\n", exp(nll.value), exp(reference.value));
+  print_estimate("perplexity         ", exponential(nll), 1, "");
+  print_estimate(", reference ", exponential(reference), 1, "");
+  print_estimate(", ratio ", exponential(mean_of(c, NLL_MORE)), 1, "\n");
   print_estimate("KL divergence      mean ", mean_of(c, KL), 1, "");
   print_estimate(", median ", r->median, 1, "");
   print_estimate(", 99 % ", r->high, 1, "\n");
@@ -153,11 +166,15 @@ static int print_report_json(const report *r) {
   json_object_set_new(flips, "to_wrong", json_integer((json_int_t)c->lost));
   json_object_set_new(flips, "to_right", json_integer((json_int_t)c->found));
   return cli_print_json(
-      json_pack("{s:I, s:I, s:o, s:o, s:o, s:f, s:f, s:o, s:o, s:o, s:f, s:b, s:o}", "tokens",
+      json_pack("{s:I, s:I, s:o, s:o, s:o, s:f, s:o, s:f, s:o, s:o, s:o, s:o, s:o, s:f, s:b, s:o}",
+                "tokens",
                 (json_int_t)c->count, "parts", (json_int_t)r->corpus->parts, "mean_nll",
                 cli_estimate_json(nll), "reference_mean_nll", cli_estimate_json(reference),
                 "mean_nll_difference", cli_estimate_json(mean_of(c, NLL_MORE)), "perplexity",
-                exp(nll.value), "reference_perplexity", exp(reference.value), "kl", kl,
+                exp(nll.value), "perplexity_standard_error", cli_error_json(exponential(nll)),
+                "reference_perplexity", exp(reference.value),
+                "reference_perplexity_standard_error", cli_error_json(exponential(reference)),
+                "perplexity_ratio", cli_estimate_json(exponential(mean_of(c, NLL_MORE))), "kl", kl,
                 "top1_agreement", cli_estimate_json(mean_of(c, SAME_TOP)), "flips", flips,
                 "largest_difference", c->difference, "bit_identical", c->identical, "detail",
                 r->detail ? cli_detail_json(r->detail, r->model, r->source) : json_null()));

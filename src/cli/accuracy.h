@@ -23,14 +23,15 @@ typedef struct cli_accuracy {
 
 /* An estimate as {"value", "standard_error"}; an unknown error is null. */
 json_t *cli_estimate_json(hr_estimate estimate);
+json_t *cli_error_json(hr_estimate estimate); /* the error alone */
 
 /* --- accuracy_detail.c: where the error comes from ------------------------------ */
 
 /* One tensor, or the part of a fused one that is a matrix, or one layer. */
 typedef struct cli_blame {
-  double weights;    /* relative RMS error of the values held, against the reference's */
-  double kl_weights; /* mean KL when it alone takes the model's values, in fp32 */
-  double kl;         /* when it alone is as in the model, with its activations */
+  double weights;         /* relative RMS error of the values held, against the reference's */
+  hr_estimate kl_weights; /* mean KL when it alone takes the model's values, in fp32 */
+  hr_estimate kl;         /* when it alone is as in the model, with its activations */
 } cli_blame;
 
 typedef struct cli_detail {

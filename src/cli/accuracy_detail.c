@@ -18,23 +18,24 @@ typedef struct measuring {
   const cli_corpus *corpus;
   cli_mixture mix; /* of the reference */
   hr_session *session[2];
-  size_t vocab, tokens;
-  double sum;
+  size_t vocab, tokens, room;
+  double *kl; /* [room], of each token */
+  uint32_t *cluster;
+  hr_clusters clusters;
   size_t done, runs;
   cli_detail *detail;
 } measuring;
 
 static int add_kl(void *arg, size_t part, const float *const *logits, int32_t next) {
-  (void)part;
   (void)next;
   measuring *m = arg;
-  m->sum += hr_divergence(logits[0], logits[1], m->vocab);
-  m->tokens++;
+  m->cluster[m->tokens] = hr_next_cluster(&m->clusters, part);
+  m->kl[m->tokens++] = hr_divergence(logits[0], logits[1], m->vocab);
   return HR_OK;
 }
 
 /* Mean KL divergence of the second session from the first. */
-static int mean_kl(measuring *m, double *kl) {
+static int mean_kl(measuring *m, hr_estimate *kl) {
   double each = 1.0 / (double)m->runs;
   cli_scoring scoring = {.session = m->session,
                          .sessions = 2,
@@ -44,10 +45,10 @@ static int mean_kl(measuring *m, double *kl) {
                          .what = m->set->common.quiet ? NULL : "error by tensor",
                          .done_before = each * (double)m->done++,
                          .share = each};
-  m->sum = 0;
+  m->clusters = (hr_clusters){.length = hr_cluster_tokens(m->room)};
   m->tokens = 0;
   int status = cli_score(&scoring, m->corpus, add_kl, m);
-  *kl = m->tokens ? m->sum / (double)m->tokens : 0;
+  *kl = hr_mean(m->kl, m->cluster, m->tokens);
   return status;
 }
 
@@ -133,7 +134,7 @@ static int blame_outputs(measuring *m, hr_session *tested) {
   const hr_description *d = &m->model->loaded.transformer.description;
   outputs o = {.layers = d->layers, .width = d->width, .rows = tested->chunk};
   hr_session *mixed = m->session[1];
-  double ignored;
+  hr_estimate ignored;
   o.reference = calloc(o.layers * o.rows * o.width, sizeof *o.reference);
   o.error = calloc(o.layers, sizeof *o.error);
   o.norm = calloc(o.layers, sizeof *o.norm);
@@ -175,11 +176,15 @@ int cli_detail_measure(const cli_accuracy *set, const hr_model *model, const hr_
                  .detail = detail,
                  .vocab = hr_model_vocab_size(model)};
   uint32_t layers = model->loaded.transformer.description.layers;
+  m.room = cli_corpus_scored(corpus);
+  if (m.room > set->detail.value) m.room = (size_t)set->detail.value;
+  m.kl = calloc(m.room, sizeof *m.kl);
+  m.cluster = calloc(m.room, sizeof *m.cluster);
   detail->alone = reference->loaded.all_f32;
   detail->tensor = calloc(model->loaded.held_count, sizeof *detail->tensor);
   detail->layer = calloc(layers + 1, sizeof *detail->layer);
   detail->layer_output = calloc(layers + 1, sizeof *detail->layer_output);
-  bool made = detail->tensor && detail->layer && detail->layer_output &&
+  bool made = m.kl && m.cluster && detail->tensor && detail->layer && detail->layer_output &&
               cli_mixture_init(&m.mix, reference);
   int status = made ? HR_OK : cli_fail_memory();
   cli_common fp32 = set->common;
@@ -194,6 +199,8 @@ int cli_detail_measure(const cli_accuracy *set, const hr_model *model, const hr_
   hr_session_free(m.session[1]);
   hr_session_free(m.session[0]);
   cli_mixture_finish(&m.mix);
+  free(m.kl);
+  free(m.cluster);
   return status;
 }
 
@@ -207,7 +214,7 @@ static const char *const panel_names[] = {"F32", "F16", "BF16", "Q8_0"};
 
 static double total_of(const cli_detail *d, size_t count) {
   double total = 0;
-  for (size_t i = 0; i < count; i++) total += d->tensor[i].kl;
+  for (size_t i = 0; i < count; i++) total += d->tensor[i].kl.value;
   return total > 0 ? total : 1;
 }
 
@@ -215,24 +222,33 @@ static const char *name_of(const hr_model *model, const hr_source *source, size_
   return hr_source_tensor_at(source, model->loaded.held[i].tensor)->name;
 }
 
+/* "1.234e-05 +- 1e-06", 18 wide; without the error where there is none. */
+static const char *kl_text(hr_estimate kl, char text[static 32]) {
+  if (kl.error < 0)
+    snprintf(text, 32, "%-18.3e", kl.value);
+  else
+    snprintf(text, 32, "%.3e +- %.0e", kl.value, kl.error);
+  return text;
+}
+
 void cli_detail_print(const cli_detail *d, const hr_model *model, const hr_source *source) {
   const hr_loaded *loaded = &model->loaded;
   double total = total_of(d, loaded->held_count);
   cli_print(
       "\nOne at a time as the model has it, all else as the reference; %zu tokens:\n\n"
-      "layer  output error  mean KL    share\n",
+      "layer  output error  mean KL             share\n",
       d->tokens);
+  char kl[32], alone[32];
   for (uint32_t i = 0; i < loaded->transformer.description.layers; i++)
-    cli_print("%5u  %10.4f %%  %.3e  %4.1f %%\n", i, 100 * d->layer_output[i], d->layer[i].kl,
-              100 * d->layer[i].kl / total);
-  cli_print("\n%-32s type  weight error  mean KL    of weights  share\n", "tensor");
+    cli_print("%5u  %10.4f %%  %s  %4.1f %%\n", i, 100 * d->layer_output[i],
+              kl_text(d->layer[i].kl, kl), 100 * d->layer[i].kl.value / total);
+  cli_print("\n%-32s type  weight error  mean KL             of weights          share\n",
+            "tensor");
   for (size_t i = 0; i < loaded->held_count; i++) {
     const cli_blame *b = &d->tensor[i];
-    char alone[16] = "-";
-    if (d->alone) snprintf(alone, sizeof alone, "%.3e", b->kl_weights);
-    cli_print("%-32s %-5s %10.4f %%  %.3e  %9s  %4.1f %%\n", name_of(model, source, i),
-              panel_names[held(model, i)->type], 100 * b->weights, b->kl, alone,
-              100 * b->kl / total);
+    cli_print("%-32s %-5s %10.4f %%  %s  %-18s  %4.1f %%\n", name_of(model, source, i),
+              panel_names[held(model, i)->type], 100 * b->weights, kl_text(b->kl, kl),
+              d->alone ? kl_text(b->kl_weights, alone) : "-", 100 * b->kl.value / total);
   }
 }
 
@@ -241,17 +257,22 @@ json_t *cli_detail_json(const cli_detail *d, const hr_model *model, const hr_sou
   double total = total_of(d, loaded->held_count);
   json_t *layers = json_array(), *tensors = json_array();
   for (uint32_t i = 0; i < loaded->transformer.description.layers; i++)
-    json_array_append_new(layers, json_pack("{s:f, s:f, s:f}", "output_error", d->layer_output[i],
-                                            "kl", d->layer[i].kl, "share", d->layer[i].kl / total));
+    json_array_append_new(
+        layers, json_pack("{s:f, s:f, s:o, s:f}", "output_error", d->layer_output[i], "kl",
+                          d->layer[i].kl.value, "kl_standard_error", cli_error_json(d->layer[i].kl),
+                          "share", d->layer[i].kl.value / total));
   for (size_t i = 0; i < loaded->held_count; i++) {
     const cli_blame *b = &d->tensor[i];
     const char *name = name_of(model, source, i);
     json_array_append_new(
         tensors,
-        json_pack("{s:o, s:s, s:f, s:o, s:f, s:f}", "name", cli_json_text(name, strlen(name)),
-                  "type", panel_names[held(model, i)->type], "weight_error", b->weights,
-                  "kl_weights", d->alone ? json_real(b->kl_weights) : json_null(), "kl", b->kl,
-                  "share", b->kl / total));
+        json_pack("{s:o, s:s, s:f, s:o, s:o, s:f, s:o, s:f}", "name",
+                  cli_json_text(name, strlen(name)), "type", panel_names[held(model, i)->type],
+                  "weight_error", b->weights, "kl_weights",
+                  d->alone ? json_real(b->kl_weights.value) : json_null(),
+                  "kl_weights_standard_error",
+                  d->alone ? cli_error_json(b->kl_weights) : json_null(), "kl", b->kl.value,
+                  "kl_standard_error", cli_error_json(b->kl), "share", b->kl.value / total));
   }
   return json_pack("{s:I, s:o, s:o}", "tokens", (json_int_t)d->tokens, "layers", layers, "tensors",
                    tensors);
