@@ -373,6 +373,8 @@ Test(quantize, wrong_usage) {
   expect_error("$H quantize", 2, "expected IN and OUT", NULL);
   expect_error("$H quantize builtin /nowhere/out.gguf", 3, "/nowhere/out.gguf", NULL);
   expect_error("$H quantize /nowhere.gguf $D/out.gguf", 3, "/nowhere.gguf", NULL);
+  expect_error("$H quantize $ROOT/tests/fixtures/families/bloom.safetensors $D/out.gguf", 3,
+               "is safetensors, expected a GGUF file", "pack --weights q8_0");
   expect_error("$H quantize builtin $D/out.gguf --keep a", 2, "expected TENSOR=TYPE", NULL);
   expect_error("$H quantize builtin $D/out.gguf --keep 'none*=f16'", 2, "no tensor is called",
                NULL);
@@ -558,6 +560,10 @@ Test(quantize, leaves_no_half_file) {
   result r =
       shell("trap '' XFSZ; ulimit -f 64; $H quantize builtin $D/out.gguf -q; echo $?; ls $D");
   cr_expect_str_eq(r.out, "3\n");
+  finish(&r);
+  r = shell("trap '' XFSZ; ulimit -f 64; $H quantize builtin $D/out.gguf --max-kl 1 " IDS
+            " -q; echo $?; ls $D");
+  cr_expect_str_eq(r.out, "3\n", "%s", r.err);
   finish(&r);
 }
 

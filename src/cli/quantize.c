@@ -449,8 +449,9 @@ static int open_and_quantize(cli_quantizing *q, const char *in, const char *out)
   int status = HR_OK;
   if (hr_source_get_kind(q->source) != HR_SOURCE_GGUF)
     status = cli_fail(HR_ERROR_FILE,
-                      "%s: is safetensors, expected a GGUF file: convert it first, or pack it with "
-                      "--weights",
+                      "%s: is safetensors, expected a GGUF file: convert it first (llama.cpp has "
+                      "convert_hf_to_gguf.py), or use 'headrow pack --weights q8_0', which headrow "
+                      "alone reads",
                       in);
   else if (hr_source_refused_count(q->source))
     status = cli_fail(HR_ERROR_FILE, "%s: has %zu tensors of whole numbers or F64, expected none",

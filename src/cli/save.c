@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -86,8 +85,15 @@ int cli_save_begin(cli_save *save, const char *path, size_t bytes) {
   return fail(path, error);
 }
 
+void cli_save_begin_memory(cli_save *save, cli_bytes *memory) {
+  *save = (cli_save){.path = "memory", .fd = -1, .memory = memory};
+}
+
 bool cli_save_write(cli_save *save, const void *data, size_t bytes) {
-  if (!save->error) save->error = write_all(save->fd, data, bytes);
+  if (!save->error && save->memory)
+    save->error = cli_bytes_add(save->memory, data, bytes) ? 0 : ENOMEM;
+  else if (!save->error)
+    save->error = write_all(save->fd, data, bytes);
   return !save->error;
 }
 
@@ -123,23 +129,6 @@ int cli_save_end(cli_save *save) {
   if (!error) return HR_OK;
   if (cli_interrupted()) return HR_ERROR_CANCELLED;
   return fail(path, error);
-}
-
-int cli_save_begin_memory(cli_save *save) {
-  *save = (cli_save){.path = "memory", .fd = memfd_create("headrow", MFD_CLOEXEC)};
-  return save->fd < 0 ? cli_fail_memory() : HR_OK;
-}
-
-const void *cli_save_map(const cli_save *save, size_t *bytes) {
-  struct stat s;
-  if (save->error || fstat(save->fd, &s) != 0) return NULL;
-  *bytes = (size_t)s.st_size;
-  void *data = mmap(NULL, *bytes, PROT_READ, MAP_PRIVATE, save->fd, 0);
-  return data == MAP_FAILED ? NULL : data;
-}
-
-void cli_save_unmap(const void *data, size_t bytes) {
-  munmap((void *)(uintptr_t)data, bytes);
 }
 
 int cli_save_file(const char *path, const void *data, size_t bytes) {

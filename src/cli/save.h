@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "bytes.h"
+
 /* A file that grows under a temporary name beside its own. A device or a pipe is
  * written to directly. */
 typedef struct cli_save {
@@ -13,6 +15,7 @@ typedef struct cli_save {
   char *temporary; /* NULL for a device or a pipe */
   int fd;
   int error;       /* errno of the first failure, 0: none */
+  cli_bytes *memory; /* in place of a file; NULL: none */
 } cli_save;
 
 /* Each gives a status after printing why it failed, and leaves nothing behind
@@ -26,12 +29,9 @@ int cli_save_end(cli_save *save);
 /* In place of cli_save_end: forgets the file. */
 void cli_save_abandon(cli_save *save);
 
-/* A file without a name, which takes no disk: for what is to be read back at once, by
- * cli_save_map, NULL when memory is out or something failed before. cli_save_abandon ends
- * it, cli_save_unmap what was mapped. */
-int cli_save_begin_memory(cli_save *save);
-const void *cli_save_map(const cli_save *save, size_t *bytes);
-void cli_save_unmap(const void *data, size_t bytes);
+/* What is written is added to memory, no file; ENOMEM in save->error when there is none.
+ * Needs no end. */
+void cli_save_begin_memory(cli_save *save, cli_bytes *memory);
 
 /* All of it at once. */
 int cli_save_file(const char *path, const void *data, size_t bytes);
