@@ -67,7 +67,8 @@ HR_INLINE void q8_block(size_t panels, size_t rows, const char *panel, size_t pa
 }
 
 /* A chunk of some panels, CHUNK blocks, stays in the second cache while all rows of a
- * row block pass by: ACTIVATION_BYTES of them, which stay there too. Meanwhile the
+ * row block pass by: ACTIVATION_BYTES of them, which stay there too, but FEWEST_ROWS at
+ * least, because the weights are read once for every row block. Meanwhile the
  * chunk that comes next is fetched, AHEAD_LINES of each panel with a block.
  * MANY_CHUNKS_ROWS is the most rows of a row block whose rows have several chunks. */
 enum {
@@ -75,8 +76,10 @@ enum {
   PREPARED_BYTES = PREPARED ? CHUNK * HR_Q8_BLOCK_BYTES : 64,
   AHEAD_LINES = 2,
   ACTIVATION_BYTES = 512 << 10,
+  FEWEST_ROWS = 64,
   MANY_CHUNKS_ROWS = ACTIVATION_BYTES / (CHUNK * (HR_Q8_BLOCK + 8))
 };
+_Static_assert(FEWEST_ROWS <= MANY_CHUNKS_ROWS, "sums of a row block");
 
 typedef struct q8_chunk {
   const char *panel;
@@ -218,7 +221,7 @@ HR_INLINE void q8_panels(const hr_product *p, size_t panels, size_t first, size_
 
 HR_INLINE size_t q8_row_block(const hr_product *p) {
   size_t rows = ACTIVATION_BYTES / hr_q8_row_bytes(p->k) / ROWS * ROWS;
-  return rows < 4 * ROWS ? 4 * ROWS : rows;
+  return rows < FEWEST_ROWS ? FEWEST_ROWS : rows;
 }
 
 /* A few rows use each weight so seldom that memory decides: panel after panel, in one
