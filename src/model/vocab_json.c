@@ -204,6 +204,21 @@ static void emit(translator *t, const char *text, size_t length) {
   t->length += length;
 }
 
+/* \u0964, which PCRE2 writes as \x{0964}. */
+static bool is_code(const char *at, size_t left) {
+  if (left < 6 || memcmp(at, "\\u", 2) != 0) return false;
+  for (size_t i = 2; i < 6; i++)
+    if (!memchr("0123456789abcdefABCDEF", at[i], 22)) return false;
+  return true;
+}
+
+static void emit_code(translator *t, const char *at) {
+  emit(t, "\\x{", 3);
+  emit(t, at + 2, 4);
+  emit(t, "}", 1);
+  t->at_edge = false;
+}
+
 /* [, with ^ and a ] that belongs to the set because it stands first. */
 static size_t open_set(translator *t, const char *at, size_t left) {
   size_t bytes = 1;
@@ -256,6 +271,9 @@ static hr_status translate_into(const reader *r, translator *t) {
       emit(t, to, strlen(to));
       t->at_edge = false;
       t->at += strlen(known->from);
+    } else if (is_code(at, left)) {
+      emit_code(t, at);
+      t->at += 6;
     } else {
       t->at += t->depth ? translate_in_set(t, at, left) : translate_outside(t, at, left);
     }
