@@ -447,7 +447,13 @@ static int open_all(chat *c) {
     return cli_fail(HR_ERROR_USAGE, "--ids: a conversation is text, expected none");
   c->model = cli_open_model(&c->set.common, positional->count ? positional->item[0] : NULL, false,
                             &status);
-  if (!c->model || (status = open_template(c)) != HR_OK) return status;
+  if (!c->model) return status;
+  if (!hr_model_has_logits(c->model))
+    return cli_fail(HR_ERROR_USAGE,
+                    "%s: is an encoder without a language-model head, expected a model that writes "
+                    "text; 'headrow embed' gives vectors",
+                    positional->item[0]);
+  if ((status = open_template(c)) != HR_OK) return status;
   c->decoder = hr_decoder_create(c->model, &err);
   if (!c->decoder) return cli_fail_error(NULL, &err);
   if ((status = prepare_turn_end(c)) != HR_OK) return status;

@@ -63,8 +63,8 @@ static int cut(const hr_model *model, cli_text *t, size_t limit) {
   free(inner);
   if (before + after >= limit)
     return cli_fail(HR_ERROR_CONTEXT,
-                    "--ctx: %zu positions, expected more than the %zu around a text", limit,
-                    before + after);
+                    "--truncate: %zu tokens at most, expected more than the %zu around a text",
+                    limit, before + after);
   memmove(t->ids + limit - after, t->ids + t->count - after, after * sizeof *t->ids);
   t->count = limit;
   return HR_OK;
