@@ -1188,6 +1188,34 @@ Test(families, a_pair_is_ranked_by_its_ids) {
   withdraw(&s);
 }
 
+/* The case that sentence-transformers lowers must be lowered by the tokenizer. */
+Test(families, a_tokenizer_lowers_the_case_that_is_to_be_lowered) {
+  static const char *const normalizers[] = {
+      "null", "{\"type\":\"BertNormalizer\",\"lowercase\":false}", "{\"type\":\"Lowercase\"}",
+      "{\"type\":\"BertNormalizer\",\"lowercase\":true}"};
+  json_t *config = json_read(FAMILIES "bert_config.json");
+  for (size_t i = 0; i < sizeof normalizers / sizeof *normalizers; i++) {
+    path folder = make_folder(FAMILIES "bert.safetensors", config);
+    write_key(&folder, "sentence_bert_config.json", "do_lower_case", json_true());
+    FILE *f = fopen(path_of("%s/tokenizer.json", folder.text).text, "w");
+    cr_assert(f && fprintf(f, "{\"normalizer\":%s,\"model\":{\"type\":\"WordPiece\",\"unk_token\":"
+                              "\"u\",\"vocab\":{\"u\":0,\"a\":1}}}", normalizers[i]) > 0 &&
+              fclose(f) == 0);
+    hr_error err = {0};
+    hr_model *model = hr_model_open(folder.text, NULL, &err);
+    cr_expect(!model == (i < 2), "%s: %s", normalizers[i], err.message);
+    cr_expect(i >= 2 || strstr(err.message, "do_lower_case' is true"), "%s", err.message);
+    hr_model_free(model);
+    remove_folder(&folder);
+  }
+  json_decref(config);
+}
+
+Test(families, an_encoder_does_not_chat) {
+  expect_error("$H chat $ROOT/tests/fixtures/families/bert.gguf </dev/null", 2, "encoder",
+               "headrow embed");
+}
+
 Test(families, sentence_transformers_may_not_put_a_matrix_behind) {
   hr_error err = {0};
   json_t *config = json_read(FAMILIES "bert_config.json");

@@ -566,14 +566,32 @@ static hr_status read_folder(const hr_source *source, hr_vocab_storage *storage,
   return status;
 }
 
+/* sentence-transformers may lower the case before the tokenizer does. */
+static hr_status check_case(const hr_source *source, const hr_vocab *vocab, hr_error *err) {
+  static const char key[] = "sentence_bert_config.do_lower_case";
+  bool lower = false, found;
+  hr_status status = hr_source_bool(source, key, &lower, &found, err);
+  const hr_step_list *steps = &vocab->normalizer;
+  for (size_t i = 0; i < steps->count; i++)
+    if (steps->step[i].kind == HR_STEP_LOWERCASE ||
+        (steps->step[i].kind == HR_STEP_BERT && !(steps->step[i].flags & HR_BERT_KEEP_CASE)))
+      lower = false;
+  if (status != HR_OK || !lower) return status;
+  return hr_fail(err, HR_ERROR_FILE,
+                 "%s: key '%s' is true, but the tokenizer keeps the case, expected one that lowers "
+                 "it",
+                 hr_source_path(source), key);
+}
+
 hr_status hr_vocab_read(const hr_source *source, hr_vocab_storage *storage, hr_vocab *vocab,
                         bool *found, hr_error *err) {
   *storage = (hr_vocab_storage){0};
   *vocab = (hr_vocab){.where = hr_source_path(source), .bos = -1, .eos = -1, .unknown = -1};
   *found = false;
-  return hr_source_get_kind(source) == HR_SOURCE_GGUF
-             ? hr_vocab_read_gguf(source, storage, vocab, found, err)
-             : read_folder(source, storage, vocab, found, err);
+  if (hr_source_get_kind(source) == HR_SOURCE_GGUF)
+    return hr_vocab_read_gguf(source, storage, vocab, found, err);
+  hr_status status = read_folder(source, storage, vocab, found, err);
+  return status == HR_OK && *found ? check_case(source, vocab, err) : status;
 }
 
 static void free_steps(hr_step_array *array) {
