@@ -727,6 +727,22 @@ Test(families, a_head_is_missed_where_it_is_not_the_embedding) {
     json_decref(tensors);
     expect_opening(&c, path_of("'%s' is missing", head).text);
   }
+  /* A model of hidden states has none, and says so. */
+  changed bare = change("llama3");
+  set_member(bare.config, "architectures", json_pack("[s]", "LlamaModel"));
+  write_without(bare.from.text, "lm_head.weight", bare.weights.text);
+  cr_assert(json_dump_file(bare.config, path_of("%s/config.json", bare.folder.text).text, 0) == 0);
+  hr_model *model = open_model(bare.folder.text);
+  cr_expect(!hr_model_has_logits(model));
+  hr_model_free(model);
+  setenv("MODEL", bare.folder.text, 1);
+  result r = shell("F=$ROOT/tests/fixtures/families/llama3.safetensors;"
+                   " $H embed \"$MODEL\" --ids 1,5,2 --pooling last; $H embed $F --ids 1,5,2 "
+                   "--pooling last");
+  cr_assert(r.status == 0 && lines_of(r.out) == 2, "%s%s", r.out, r.err);
+  cr_expect_arr_eq(r.out, r.out + r.out_bytes / 2, r.out_bytes / 2, "%s", r.out);
+  finish(&r);
+  expect_opening(&bare, NULL);
   static const char *const tied[] = {"gemma", "gemma2", "gpt2",      "falcon",
                                      "opt",   "bloom",  "starcoder2", "mpt"};
   for (size_t i = 0; i < sizeof tied / sizeof *tied; i++) {

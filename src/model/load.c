@@ -573,6 +573,22 @@ static hr_status read_tied(const hr_plan *p, bool *tied, bool *said) {
   return hr_source_bool(p->source, "tie_word_embeddings", tied, said, p->err);
 }
 
+/* True when config.json calls the file a model of hidden states alone: "MistralModel". */
+static hr_status is_bare(const hr_plan *p, bool *bare) {
+  static const char key[] = "architectures", model[] = "Model", head[] = "HeadModel";
+  const char *text;
+  size_t length, count;
+  bool found;
+  *bare = false;
+  TRY(hr_source_array_length(p->source, key, &count, &found, p->err));
+  if (!found || count != 1) return HR_OK;
+  TRY(hr_source_array_strings(p->source, key, &text, &length, 1, p->err));
+  size_t m = sizeof model - 1, h = sizeof head - 1;
+  *bare = length >= m && memcmp(text + length - m, model, m) == 0 &&
+          !(length >= h && memcmp(text + length - h, head, h) == 0);
+  return HR_OK;
+}
+
 static hr_status no_head(const hr_plan *p, const char *name, bool said) {
   if (hr_source_refused_type(p->source, name)) return hr_plan_no_tensor(p, name);
   return hr_fail(p->err, HR_ERROR_FILE,
@@ -582,7 +598,7 @@ static hr_status no_head(const hr_plan *p, const char *name, bool said) {
 }
 
 /* A model without an embedding of its own may hold it as the head, where config.json says
- * that they are tied. */
+ * that they are tied. One that is said to have no head gives hidden states. */
 static hr_status plan_tokens(hr_plan *p, hr_transformer *m) {
   hr_description *d = &m->description;
   char name[128];
@@ -599,7 +615,9 @@ static hr_status plan_tokens(hr_plan *p, hr_transformer *m) {
   p->spare_head = own && head && tied;
   if (own && head && !tied) return plan_matrix(p, HR_TENSOR_HEAD, 0, d->vocab, d->width, &m->head);
   bool by_default = !hr_plan_is_safetensors(p) || (p->row->particulars & HR_HF_TIED);
-  return head || tied || (!said && by_default) ? HR_OK : no_head(p, name, said);
+  if (head || tied || (!said && by_default)) return HR_OK;
+  TRY(is_bare(p, &d->headless));
+  return d->headless ? HR_OK : no_head(p, name, said);
 }
 
 static hr_status plan_all(hr_plan *p) {
