@@ -97,6 +97,10 @@ cat <<'END'
 *HEADROW_ISA*
 	Highest kernel tier to use. *--isa* goes before it.
 
+*OMP_STACKSIZE*
+	Read by the OpenMP runtime. Threads with less than 160 KiB of stack are
+	refused.
+
 # EXAMPLES
 
 Let the model inside the command tell a story:
