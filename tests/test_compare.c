@@ -155,7 +155,8 @@ Test(compare, the_state_of_the_machines_is_told) {
                ",1,1116,1110,62,61.5,2,\"joules_per_token: not readable: the system has no");
   finish(&r);
   r = compared(BOTH PAGE("laptop.json board.json"));
-  EXPECT_WORDS(r.out, "<h2>While measuring</h2>", "<th>prompt 512: frequency</th>",
+  EXPECT_WORDS(r.out, "<h2>While measuring</h2>", "<th>A laptop</th><th>B board</th>",
+               "<th>prompt 512: frequency</th>",
                "2 of 5 samples</td>", "nor a firmware&#39;s flags", energy);
   finish(&r);
 }

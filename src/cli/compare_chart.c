@@ -267,9 +267,11 @@ static bool put_point(cli_bytes *page, const axes *a, const compare *c, size_t f
   char name[64];
   if (!point_of(c->test[test].best[f], &x, &y)) return true;
   double px = x_of(a, x), py = y_of(a, y * 1e-9);
-  /* towards the middle, a step further for each file: points that lie together stay readable */
+  /* towards the middle; of many files a step further each, so that points that lie together
+   * stay readable */
+  const size_t many = 4;
   bool right = px > WIDTH / 2.0;
-  double away = 7 + 18 * (double)(f % 4);
+  double away = 7 + (c->files > many ? 18 * (double)(f % many) : 0);
   bool valid = c->test[test].best[f]->valid;
   return compare_put(page, "<g class=\"%s %s\"><title>", valid ? "dot" : "hollow",
                      compare_class(f)) &&

@@ -62,7 +62,7 @@ static const char style[] =
     ".files .p1{border-left-style:double}.roof.p1{stroke-dasharray:2 3}"
     ".roof.dash.p1{stroke-dasharray:7 3 2 3}.hollow{stroke:currentColor;stroke-width:2;fill:none}\n"
     "@media(max-width:32rem){.row{grid-template-columns:5.5rem 1fr}svg text{font-size:13px}"
-    "svg .axis{font-size:14px}th,td{padding:.3rem .4rem;min-width:5rem}}\n"
+    "svg .axis{font-size:14px}th,td{padding:.3rem .4rem;min-width:6.5rem}}\n"
     "@media print{body{max-width:none}}\n";
 
 /* --- The head ------------------------------------------------------------------ */
@@ -137,7 +137,7 @@ static bool put_legend(const compare *c, cli_bytes *page) {
 static bool open_table(const compare *c, cli_bytes *page, const char *first, bool numbers) {
   bool good = compare_put(page, "<div class=scroll><table><thead><tr><th>%s</th>", first);
   for (size_t f = 0; good && f < c->files; f++)
-    good = compare_put(page, "<th%s>", numbers ? " class=n" : "") &&
+    good = compare_put(page, "<th%s>%c ", numbers ? " class=n" : "", compare_letter(f)) &&
            compare_put_text(page, c->file[f].label) && compare_put(page, "</th>");
   return good && compare_put(page, "</tr></thead><tbody>\n");
 }
