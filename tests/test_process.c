@@ -314,3 +314,42 @@ Test(process, a_context_that_no_machine_holds_is_refused) {
   cr_expect(r.status == 4 && lines_of(r.err) == 1, "%d: %s", r.status, r.err);
   finish(&r);
 }
+
+/* --- A limit of memory that the system enforces ---------------------------------------- */
+
+/* $G is a group of its own with 128 MiB; `inside` runs a command in it. */
+#define IN_GROUP                                                                              \
+  "for root in /sys/fs/cgroup/memory /sys/fs/cgroup; do\n"                                    \
+  "  G=$root/headrow-test-$$; mkdir $G 2>/dev/null || continue\n"                             \
+  "  trap 'rmdir $G' EXIT\n"                                                                  \
+  "  for f in memory.max memory.limit_in_bytes; do\n"                                         \
+  "    [ -f $G/$f ] && echo 134217728 2>/dev/null >$G/$f && break 2\n"                        \
+  "  done\n"                                                                                  \
+  "  rmdir $G; trap - EXIT; G=\n"                                                             \
+  "done\n"                                                                                    \
+  "[ -n \"$G\" ] && sh -c 'echo $$ >$0/cgroup.procs' $G 2>/dev/null || exit 77\n"             \
+  "inside() { sh -c 'echo $$ >$0/cgroup.procs; exec \"$@\"' $G \"$@\"; }\n"
+
+static void expect_in_group(const char *line, int status, const char *word) {
+  char whole[2048];
+  snprintf(whole, sizeof whole, IN_GROUP "%s", line);
+  result r = shell(whole);
+  if (r.status == 77) cr_skip("no control group with a limit of memory can be made here");
+  cr_expect_eq(r.status, status, "%s: %d: %s", line, r.status, r.err);
+  cr_expect(!word || strstr(r.err, word), "%s: %s", line, r.err);
+  cr_expect(!word || lines_of(r.err) == 1, "%s: %s", line, r.err);
+  finish(&r);
+}
+
+/* The system would end the command without a word. */
+Test(process, a_limit_of_a_control_group_is_a_sentence_not_the_end) {
+  expect_in_group("inside $H run -q -c 2000000 --ids 1 -n 1", 4, "headrow-test-");
+  expect_in_group("inside $H bench -q --synthetic smollm2-135m:f16 -p 1 -n 0 -r 1", 4,
+                  "headrow-test-");
+  /* what is said to fit can be taken */
+  expect_in_group("c=$(inside $H run -q -c 2000000 --ids 1 -n 1 2>&1 | "
+                  "sed -n 's/.*; -c \\([0-9]*\\) would fit$/\\1/p')\n"
+                  "[ \"$c\" -gt 2000 ] && inside $H run -q -c $c --ids 1 -n 8 --seed 1",
+                  0, NULL);
+  expect_in_group("inside $H run -q --ids 1 -n 8 --seed 1", 0, NULL);
+}
