@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "engine/engine.h"
 #include "kernels/select.h"
@@ -265,14 +266,20 @@ Test(packed, a_tensor_that_begins_anywhere_is_refused) {
   free(data);
 }
 
+static size_t header_end(const unsigned char *data) {
+  size_t end = HR_SECTION_ALIGNMENT;
+  while (end > 0 && !data[end - 1]) end--;
+  return end;
+}
+
 /* Every byte of the header in turn becomes others: an answer, but no fault and
  * no model whose weights lie outside of the file. */
 Test(packed, no_byte_of_the_header_is_trusted) {
   static const unsigned char values[] = {0x00, 0x01, 0x7f, 0x80, 0xff};
   image file = packed(FAMILIES "llama3.gguf", HR_WEIGHTS_NATIVE);
-  size_t bytes = file.bytes, refused = 0, end;
+  size_t bytes = file.bytes, refused = 0;
   unsigned char *data = file.data;
-  for (end = HR_SECTION_ALIGNMENT; end > 0 && !data[end - 1]; end--) continue;
+  const size_t end = header_end(data);
   for (size_t i = 0; i < end; i++) {
     unsigned char byte = data[i];
     for (size_t v = 0; v < sizeof values; v++) {
@@ -293,6 +300,92 @@ Test(packed, no_byte_of_the_header_is_trusted) {
   }
   cr_expect(refused > end, "%zu of %zu", refused, end * sizeof values);
   free(data);
+}
+
+/* A copy whose last page is the last that may be read. */
+typedef struct fenced {
+  unsigned char *data;
+  size_t mapped;
+} fenced;
+
+static fenced before_a_fence(const image *file) {
+  size_t page = 4096, pages = (file->bytes + page - 1) / page * page;
+  fenced f = {.mapped = pages + page};
+  f.data = mmap(NULL, f.mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  cr_assert(f.data != MAP_FAILED && mprotect(f.data + pages, page, PROT_NONE) == 0);
+  memcpy(f.data, file->data, file->bytes);
+  return f;
+}
+
+/* Whether a load is planned of it. */
+static bool is_taken(const void *data, size_t bytes, hr_error *err) {
+  hr_loaded loaded = {0};
+  hr_source *source = hr_source_open_memory(data, bytes, "written", err);
+  bool taken = source && hr_load_plan(source, HR_WEIGHTS_NATIVE, &loaded, err) == HR_OK;
+  hr_loaded_finish(&loaded);
+  hr_source_close(source);
+  return taken;
+}
+
+/* Some logits, or a sentence. */
+static void use(const void *data, size_t bytes) {
+  static const int32_t ids[] = {1, 5, 2};
+  hr_error err = {.status = HR_OK};
+  hr_session_options o;
+  hr_session_options_init(&o);
+  o.context = 4;
+  o.threads = 1;
+  o.no_pin = true;
+  hr_model *model = hr_model_open_memory(data, bytes, "written", NULL, &err);
+  hr_session *session = model ? hr_session_create(model, &o, &err) : NULL;
+  bool good = session && hr_session_eval(session, ids, 3, HR_LOGITS_LAST, &err) == HR_OK;
+  cr_expect(good || (err.status != HR_OK && err.message[0]), "no sentence");
+  hr_session_free(session);
+  hr_model_free(model);
+}
+
+/* Weights begin far behind the header; of the nothing between, some places. */
+Test(packed, cut_at_every_byte) {
+  image file = packed(FAMILIES "llama3.gguf", HR_WEIGHTS_NATIVE);
+  fenced f = before_a_fence(&file);
+  size_t end = header_end(f.data), taken = 0, cuts = 0;
+  for (size_t cut = 0; cut < file.bytes; cuts++) {
+    hr_error err = {.status = HR_OK};
+    if (is_taken(f.data, cut, &err))
+      taken++;
+    else
+      cr_assert(err.status == HR_ERROR_FILE && err.message[0], "%zu bytes", cut);
+    cut += cut <= end || cut + 1 >= HR_SECTION_ALIGNMENT ? 1 : 997;
+    if (cut > end + 1 && cut < HR_SECTION_ALIGNMENT && cut + 997 >= HR_SECTION_ALIGNMENT)
+      cut = HR_SECTION_ALIGNMENT - 1;
+  }
+  cr_expect_eq(taken, 0, "%zu of %zu", taken, cuts);
+  cr_expect(cuts > end + file.bytes - HR_SECTION_ALIGNMENT, "%zu", cuts);
+  munmap(f.data, f.mapped);
+  free(file.data);
+}
+
+/* Wherever a number stands in the header, of four bytes or of eight. */
+Test(packed, every_field_replaced) {
+  static const uint64_t values[] = {0, 1, 0x7fffffff7fffffff, 0x8000000080000000,
+                                    UINT64_C(1) << 63, UINT64_MAX - 1, UINT64_MAX};
+  enum { VALUES = sizeof values / sizeof *values, USED_OF = 31 };
+  image file = packed(FAMILIES "llama3.gguf", HR_WEIGHTS_NATIVE);
+  fenced f = before_a_fence(&file);
+  size_t end = header_end(f.data), taken = 0, tried = 0;
+  for (size_t i = 0; i + 8 <= end; i++)
+    for (size_t v = 0; v < 2 * VALUES; v++, tried++) {
+      hr_error err = {.status = HR_OK};
+      memcpy(f.data + i, &values[v / 2], v % 2 ? 8 : 4);
+      if (!is_taken(f.data, file.bytes, &err))
+        cr_assert(err.status != HR_OK && err.message[0], "byte %zu, value %zu", i, v);
+      else if (taken++ % USED_OF == 0)
+        use(f.data, file.bytes);
+      memcpy(f.data + i, file.data + i, 8);
+    }
+  cr_expect(taken < tried / 2, "%zu of %zu", taken, tried);
+  munmap(f.data, f.mapped);
+  free(file.data);
 }
 
 /* --- Lost while in use ------------------------------------------------------------ */
