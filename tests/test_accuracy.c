@@ -365,6 +365,19 @@ Test(accuracy, a_digest_sees_a_difference) {
                2, "other tokens", NULL);
 }
 
+/* The script that makes the tables, with one model and none of the others: its row is made
+ * anew, all others stay. */
+Test(accuracy, tables_keep_the_rows_of_models_that_are_not_there) {
+  result r = shell(
+      TWO "mkdir $D/scripts $D/docs $D/models; cp $ROOT/scripts/accuracy.sh $D/scripts; "
+          "cp $ROOT/docs/accuracy.md $D/docs; cp $ROOT/models/builtin.gguf $D/models; "
+          "HEADROW_COMMAND=$H HEADROW_TEST_DATA= HEADROW_TEXT=$D/text sh $D/scripts/accuracy.sh "
+          "--write 2>$D/said; echo $?; grep -c 'llama: stories260K' $D/said; "
+          "diff $ROOT/docs/accuracy.md $D/docs/accuracy.md | grep '^[<>]' | cut -c1-21");
+  cr_expect_str_eq(r.out, "0\n1\n< | builtin | q8_0 | \n> | builtin | q8_0 | \n", "%s", r.out);
+  finish(&r);
+}
+
 /* --- quantize -------------------------------------------------------------------- */
 
 TestSuite(quantize, .timeout = 600);
