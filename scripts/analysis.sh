@@ -150,11 +150,13 @@ memcheck() {
   echo "analysis: valgrind: runs of the command"
 }
 
-# Criterion calls a test passed that leaks at its end, so the reports go to files.
+# With gcc, since clang takes minutes for each kernel under these; what gcc's UBSan makes of
+# an expression is what -Wsign-conversion then sees. Criterion calls a test passed that leaks at
+# its end, so the reports go to files.
 address() {
   tests="memory hostile faults process packed vocab text source template chat api families"
-  targets="src/cli/headrow $(printf 'tests/test_%s ' $tests)" build address clang -Doptimization=1 \
-    -Db_sanitize=address,undefined -Db_lundef=false
+  targets="src/cli/headrow $(printf 'tests/test_%s ' $tests)" build address gcc -Doptimization=1 \
+    -Dwerror=false -Db_sanitize=address,undefined -Db_lundef=false
   export HEADROW_COMMAND=$PWD/build-analysis-address/src/cli/headrow
   export ASAN_OPTIONS=log_path=$work/asan UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
   for test in $tests; do run "build-analysis-address/tests/test_$test" -j1; done

@@ -189,7 +189,7 @@ Test(faults, large_activations_stay_finite) {
 
 typedef struct answer {
   uint64_t digest;
-  int32_t picked;
+  uint32_t picked;
 } answer;
 
 static answer ask(const char *path, hr_weights weights) {
@@ -210,7 +210,7 @@ static answer ask(const char *path, hr_weights weights) {
   for (int32_t i = 0, id = 1; i < 8; i++) {
     cr_assert_eq(hr_session_eval(s, &id, 1, HR_LOGITS_LAST, &err), HR_OK, "%s", err.message);
     id = hr_sampler_pick(sampler, hr_session_logits(s, 0), &err);
-    a.picked = a.picked * 31 + id;
+    a.picked = a.picked * 31 + (uint32_t)id;
   }
   hr_sampler_free(sampler);
   hr_session_free(s);

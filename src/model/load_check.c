@@ -33,7 +33,7 @@ typedef struct said {
 
 /* false: the file does not have the key. */
 static hr_status read_claim(const hr_plan *p, const hr_claim *claim, said *s, bool *found) {
-  bool truth;
+  bool truth = false;
   *s = (said){.claim = claim, .key = hr_plan_is_safetensors(p) ? claim->hf : claim->gguf};
   *found = false;
   if (!s->key) return HR_OK;
