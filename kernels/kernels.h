@@ -60,6 +60,14 @@ typedef void hr_pack_fn(const void *src, size_t stride, size_t rows, size_t k, v
  * zeros. */
 typedef void hr_quantize_fn(const float *x, size_t k, void *row);
 
+/* How far a block of 32 weights is from an int8 grid, for each of `count` scales (finite, not
+ * zero): inverse = 1 / scale, q = x * inverse to nearest even within -128 .. 127,
+ * e = x - scale * q, error = the sum of e * e, or of weight * (e * e) where weight (32
+ * values) is not NULL: eight sums, sum j over i mod 8 = j, ascending from +0; then
+ * ((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7)). x * inverse is below 2^22 in magnitude. */
+typedef void hr_grid_errors_fn(const float *x, const float *weight, const float *scales,
+                               size_t count, float *errors);
+
 /* y = (x * r) * gain with r = 1 / sqrt(sum16(x * x by fma) / n + eps). y may be
  * x. gain may be NULL: y = x * r. */
 typedef void hr_rms_norm_fn(const float *x, size_t n, const float *gain, float eps, float *y);
@@ -155,6 +163,7 @@ typedef void hr_narrow_fn(const float *x, uint16_t *y, size_t n);
   X(hr_pack_fn, pack_bf16)             \
   X(hr_pack_fn, pack_q8)               \
   X(hr_quantize_fn, quantize)          \
+  X(hr_grid_errors_fn, grid_errors)    \
   X(hr_rms_norm_fn, rms_norm)          \
   X(hr_layer_norm_fn, layer_norm)      \
   X(hr_attend_fn, attend_f32)          \

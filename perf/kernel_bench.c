@@ -537,6 +537,7 @@ typedef struct rows {
  * in place starts from where it ended: the numbers stay finite. */
 #define ROW_CALLS(SLOT)                                                                          \
   SLOT(quantize, WIDTH * 4, t->quantize(d->x, WIDTH, d->packed))                                 \
+  SLOT(grid_errors, 64 * 4, t->grid_errors(d->x, NULL, d->up, 64, d->y))                         \
   SLOT(rms_norm, WIDTH * 8, t->rms_norm(d->x, WIDTH, d->up, 1e-5f, d->y))                        \
   SLOT(layer_norm, WIDTH * 12, t->layer_norm(d->x, WIDTH, d->up, d->up, 1e-5f, d->y))            \
   SLOT(attend_merge, WIDTH * 8, {                                                                \

@@ -30,29 +30,19 @@ bool hr_quantize_block(const float *x, hr_q8_file_block *block) {
 /* --- Searching for a scale ---------------------------------------------------
  * The largest magnitude of a block need not be 127 steps: on a slightly coarser
  * grid the other values may fall better. It is put on the side where int8 has
- * -128. Errors are added up in eight partial sums, so that the loop vectorizes
- * and the choice is the same on every machine. */
+ * -128. */
 
-enum { SUMS = 8 };
 #define MOST_STEPS 128.0f
 
-static float block_error(const float *restrict x, const float *restrict weight, float scale) {
-  float sum[SUMS] = {0}, inverse = 1.0f / scale;
-  for (int i = 0; i < HR_Q8_BLOCK; i += SUMS)
-    for (int j = 0; j < SUMS; j++) {
-      float e = x[i + j] - scale * hr_round_to_int8(x[i + j] * inverse);
-      sum[j] += weight ? weight[i + j] * (e * e) : e * e;
-    }
-  return ((sum[0] + sum[4]) + (sum[2] + sum[6])) + ((sum[1] + sum[5]) + (sum[3] + sum[7]));
-}
-
 float hr_block_extreme(const float *x) {
-  float extreme = 0.0f;
-  for (int i = 0; i < HR_Q8_BLOCK; i++) {
+  uint32_t most = 0;
+  size_t at = 0;
+  for (size_t i = 0; i < HR_Q8_BLOCK; i++) {
     uint32_t a = hr_float_bits(x[i]) & 0x7fffffffu;
-    if (a > (hr_float_bits(extreme) & 0x7fffffffu)) extreme = x[i];
+    most = a > most ? a : most;
   }
-  return extreme;
+  while (at < HR_Q8_BLOCK - 1 && (hr_float_bits(x[at]) & 0x7fffffffu) != most) at++;
+  return most ? x[at] : 0.0f;
 }
 
 uint16_t hr_search_scale(float extreme, hr_scale_search search, unsigned try) {
@@ -60,24 +50,29 @@ uint16_t hr_search_scale(float extreme, hr_scale_search search, unsigned try) {
   return hr_narrow_half(-extreme / (MOST_STEPS - (float)try * step));
 }
 
-bool hr_quantize_block_best(const float *x, const float *weight, hr_scale_search search,
-                            hr_q8_file_block *block) {
-  float extreme = hr_block_extreme(x);
-  float least = INFINITY, chosen = 0.0f;
+bool hr_quantize_block_best(const hr_kernels *kernels, const float *x, const float *weight,
+                            hr_scale_search search, hr_q8_file_block *block) {
+  float extreme = hr_block_extreme(x), scales[HR_MOST_TRIES] = {0}, errors[HR_MOST_TRIES];
+  uint16_t halves[HR_MOST_TRIES];
+  size_t count = 0;
   *block = (hr_q8_file_block){0};
   if (!isfinite(extreme)) return false;
   bool fits = false;
   for (unsigned t = 0; t < search.tries; t++) {
     uint16_t half = hr_search_scale(extreme, search, t);
-    float scale = hr_widen_half(half);
     if ((half & 0x7c00) == 0x7c00) continue;
     fits = true;
     if ((half & 0x7fff) == 0) continue; /* too small for an fp16 scale: zeros */
-    float error = block_error(x, weight, scale);
-    if (error >= least) continue;
-    least = error;
-    chosen = scale;
-    block->scale = half;
+    halves[count] = half;
+    scales[count++] = hr_widen_half(half);
+  }
+  kernels->grid_errors(x, weight, scales, count, errors);
+  float least = INFINITY, chosen = 0.0f;
+  for (size_t i = 0; i < count; i++) {
+    if (errors[i] >= least) continue;
+    least = errors[i];
+    chosen = scales[i];
+    block->scale = halves[i];
   }
   float inverse = chosen != 0.0f ? 1.0f / chosen : 0.0f;
   for (int i = 0; i < HR_Q8_BLOCK; i++) block->q[i] = (int8_t)hr_round_to_int8(x[i] * inverse);
@@ -132,14 +127,16 @@ static const hr_scale_search load_search = {.fewest = 120.0f, .tries = 9};
 
 /* Plain for the float formats, as a Q8_0 file of the model has it; with a search
  * where the values have gone through a format of few levels already. */
-static bool quantize_at_load(hr_format format, const float *x, hr_q8_file_block *block) {
+static bool quantize_at_load(const hr_kernels *kernels, hr_format format, const float *x,
+                             hr_q8_file_block *block) {
   return hr_format_get(format)->block_elements == 1
              ? hr_quantize_block(x, block)
-             : hr_quantize_block_best(x, NULL, load_search, block);
+             : hr_quantize_block_best(kernels, x, NULL, load_search, block);
 }
 
 /* A widened row in the form that pack_* of the type reads; false as above. */
-static bool reform_row(hr_format format, const float *x, size_t k, hr_panel_type type, void *out) {
+static bool reform_row(const hr_kernels *kernels, hr_format format, const float *x, size_t k,
+                       hr_panel_type type, void *out) {
   hr_q8_file_block *blocks = out;
   switch (type) {
     case HR_PANEL_F16: return narrow_row(x, k, out);
@@ -148,7 +145,7 @@ static bool reform_row(hr_format format, const float *x, size_t k, hr_panel_type
       return true;
     case HR_PANEL_Q8:
       for (size_t b = 0; b < k / HR_Q8_BLOCK; b++) {
-        if (!quantize_at_load(format, x + b * HR_Q8_BLOCK, &blocks[b])) return false;
+        if (!quantize_at_load(kernels, format, x + b * HR_Q8_BLOCK, &blocks[b])) return false;
       }
       return true;
     case HR_PANEL_F32:
@@ -230,7 +227,7 @@ static bool form_panel(const hr_kernels *kernels, const hr_panel_source *from, s
       continue;
     }
     widen_row(from, output, k, wide);
-    if (!reform_row(from->format, wide, k, type, row_out)) {
+    if (!reform_row(kernels, from->format, wide, k, type, row_out)) {
       *bad_row = output;
       return false;
     }

@@ -41,8 +41,9 @@ bool hr_quantize_block(const float *x, hr_q8_file_block *block);
 /* Scales to try for a block: the largest magnitude becomes 128, ..., fewest steps. */
 typedef struct hr_scale_search {
   float fewest;   /* 64 to 127 */
-  unsigned tries; /* 2 or more */
+  unsigned tries; /* 2 to HR_MOST_TRIES */
 } hr_scale_search;
+enum { HR_MOST_TRIES = 72 };
 
 /* The value of largest magnitude of a block, the first of equals; NaN when one is NaN. */
 float hr_block_extreme(const float *x);
@@ -53,8 +54,8 @@ uint16_t hr_search_scale(float extreme, hr_scale_search search, unsigned try);
 /* The same with the scale, of those tried, of least sum of weight * error^2; all
  * weights 1 where weight (32 values, none negative) is NULL. Scales may be negative:
  * the largest magnitude goes where int8 has -128. */
-bool hr_quantize_block_best(const float *x, const float *weight, hr_scale_search search,
-                            hr_q8_file_block *block);
+bool hr_quantize_block_best(const hr_kernels *kernels, const float *x, const float *weight,
+                            hr_scale_search search, hr_q8_file_block *block);
 
 /* To nearest even within -128..127; x below 2^22 in magnitude. */
 static inline float hr_round_to_int8(float x) {

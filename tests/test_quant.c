@@ -105,13 +105,17 @@ static double panel_value(const char *panel, size_t row, size_t column) {
   return (double)hr_widen_half(scale) * q;
 }
 
+static const hr_kernels *kernels(void) {
+  static hr_kernels table;
+  if (!table.isa) cr_assert(hr_kernels_select(&table, hr_cpu_features(), NULL));
+  return &table;
+}
+
 static void pack(const hr_tensor *t, size_t rows, char *panel) {
-  hr_kernels kernels;
-  cr_assert(hr_kernels_select(&kernels, hr_cpu_features(), NULL));
   void *scratch = malloc(hr_panel_scratch_bytes(COLUMNS));
   const hr_panel_source from = {.format = t->format, .data = t->data, .columns = COLUMNS};
   size_t bad;
-  cr_assert(hr_pack_panel(&kernels, &from, 0, rows, COLUMNS, HR_PANEL_Q8, scratch, panel, &bad),
+  cr_assert(hr_pack_panel(kernels(), &from, 0, rows, COLUMNS, HR_PANEL_Q8, scratch, panel, &bad),
             "%s: row %zu", t->name, bad);
   free(scratch);
 }
@@ -186,11 +190,11 @@ Test(blocks, a_search_for_the_scale_loses_less) {
     cr_assert(hr_quantize_block(x, &block));
     plain += error_of(&block, x, NULL);
     plain_weighted += error_of(&block, x, weight);
-    cr_assert(hr_quantize_block_best(x, NULL, few_tries, &block));
+    cr_assert(hr_quantize_block_best(kernels(), x, NULL, few_tries, &block));
     few += error_of(&block, x, NULL);
-    cr_assert(hr_quantize_block_best(x, NULL, many_tries, &block));
+    cr_assert(hr_quantize_block_best(kernels(), x, NULL, many_tries, &block));
     many += error_of(&block, x, NULL);
-    cr_assert(hr_quantize_block_best(x, weight, many_tries, &block));
+    cr_assert(hr_quantize_block_best(kernels(), x, weight, many_tries, &block));
     weighted += error_of(&block, x, weight);
   }
   cr_expect_lt(few, 0.82 * plain, "%g", few / plain);
@@ -201,26 +205,26 @@ Test(blocks, a_search_for_the_scale_loses_less) {
 Test(blocks, of_every_kind) {
   hr_q8_file_block block;
   float x[HR_Q8_BLOCK] = {0};
-  cr_expect(hr_quantize_block_best(x, NULL, few_tries, &block));
+  cr_expect(hr_quantize_block_best(kernels(), x, NULL, few_tries, &block));
   cr_expect_eq(error_of(&block, x, NULL), 0.0);
   for (size_t i = 0; i < HR_Q8_BLOCK; i++) x[i] = 1.0f; /* 128 steps of 2^-7 */
-  cr_expect(hr_quantize_block_best(x, NULL, few_tries, &block));
+  cr_expect(hr_quantize_block_best(kernels(), x, NULL, few_tries, &block));
   cr_expect_eq(error_of(&block, x, NULL), 0.0);
   x[5] = 1000.0f; /* ones below half a step, lost as they must be; the outlier stays */
-  cr_expect(hr_quantize_block_best(x, NULL, few_tries, &block));
+  cr_expect(hr_quantize_block_best(kernels(), x, NULL, few_tries, &block));
   cr_expect_lt(error_of(&block, x, NULL), 31.0 + 1.0);
   x[5] = 65504.0f * 120; /* its scale fits fp16 for the larger numbers of steps only */
-  cr_expect(hr_quantize_block_best(x, NULL, few_tries, &block));
+  cr_expect(hr_quantize_block_best(kernels(), x, NULL, few_tries, &block));
   x[5] = 65504.0f * 130;
-  cr_expect(!hr_quantize_block_best(x, NULL, few_tries, &block));
+  cr_expect(!hr_quantize_block_best(kernels(), x, NULL, few_tries, &block));
   x[5] = 1e-9f;
   for (size_t i = 0; i < HR_Q8_BLOCK; i++) x[i] = 1e-9f; /* below every fp16 scale */
-  cr_expect(hr_quantize_block_best(x, NULL, few_tries, &block));
+  cr_expect(hr_quantize_block_best(kernels(), x, NULL, few_tries, &block));
   cr_expect_eq(block.scale & 0x7fff, 0);
   static const float faults[] = {NAN, INFINITY, -INFINITY};
   for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
     x[31] = faults[i];
-    cr_expect(!hr_quantize_block_best(x, NULL, few_tries, &block));
+    cr_expect(!hr_quantize_block_best(kernels(), x, NULL, few_tries, &block));
   }
 }
 
@@ -314,8 +318,10 @@ Test(compensation, outputs_are_closer_than_with_the_best_scales_alone) {
     float w[INPUTS], copy[INPUTS];
     hr_q8_file_block blocks[INPUTS / HR_Q8_BLOCK];
     fill(w, INPUTS, row);
-    for (size_t b = 0; b < INPUTS / HR_Q8_BLOCK; b++)
-      cr_assert(hr_quantize_block_best(w + b * HR_Q8_BLOCK, NULL, many_tries, &blocks[b]));
+    for (size_t b = 0; b < INPUTS / HR_Q8_BLOCK; b++) {
+      const float *block = w + b * HR_Q8_BLOCK;
+      cr_assert(hr_quantize_block_best(kernels(), block, NULL, many_tries, &blocks[b]));
+    }
     plain += error_on_inputs(h, w, blocks);
     memcpy(copy, w, sizeof w);
     cr_assert(hr_quantize_row_compensated(copy, INPUTS, u, many_tries, blocks));

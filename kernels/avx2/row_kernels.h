@@ -31,6 +31,32 @@ HR_INLINE __m256i quantize_block(lanes a, lanes b, float *scale, int32_t *offset
   return q;
 }
 
+/* One scale. maxps and minps give their second operand where one is a NaN. */
+HR_INLINE float grid_error(const float *x, const float *weight, float scale) {
+  __m256 by = _mm256_set1_ps(scale), inverse = _mm256_set1_ps(1.0f / scale);
+  __m256 round = _mm256_set1_ps(HR_ROUND), sum = _mm256_setzero_ps();
+  HR_UNROLL for (size_t i = 0; i < HR_Q8_BLOCK; i += 8) {
+    __m256 v = _mm256_loadu_ps(x + i);
+    __m256 q = _mm256_sub_ps(_mm256_add_ps(_mm256_mul_ps(v, inverse), round), round);
+    q = _mm256_min_ps(_mm256_max_ps(q, _mm256_set1_ps(-128.0f)), _mm256_set1_ps(127.0f));
+    __m256 e = _mm256_sub_ps(v, _mm256_mul_ps(by, q));
+    e = _mm256_mul_ps(e, e);
+    if (weight) e = _mm256_mul_ps(_mm256_loadu_ps(weight + i), e);
+    sum = _mm256_add_ps(sum, e);
+  }
+  __m128 t = _mm_add_ps(_mm256_castps256_ps128(sum), _mm256_extractf128_ps(sum, 1));
+  t = _mm_add_ps(t, _mm_movehl_ps(t, t));
+  return _mm_cvtss_f32(_mm_add_ss(t, _mm_movehdup_ps(t)));
+}
+
+void KERNEL(grid_errors)(const float *x, const float *weight, const float *scales, size_t count,
+                         float *errors) {
+  if (weight)
+    for (size_t i = 0; i < count; i++) errors[i] = grid_error(x, weight, scales[i]);
+  else
+    for (size_t i = 0; i < count; i++) errors[i] = grid_error(x, NULL, scales[i]);
+}
+
 void KERNEL(quantize)(const float *x, size_t k, void *row) {
   size_t blocks = hr_q8_blocks(k);
   float *scales = (float *)(void *)((char *)row + hr_q8_row_scales_at(k));

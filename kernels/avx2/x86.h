@@ -21,6 +21,7 @@ HR_KERNEL_SLOTS(HR_SLOT)
   X(product_one_bf16)                 \
   X(product_one_q8)                   \
   X(quantize)                         \
+  X(grid_errors)                      \
   X(rms_norm)                         \
   X(layer_norm)                       \
   X(attend_f32)                       \

@@ -5,6 +5,38 @@
 #include "kernels/portable/portable.h"
 #include "kernels/portable/reduce.h"
 
+typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
+typedef int32_t four_bits __attribute__((vector_size(16), aligned(4), may_alias));
+
+static inline four four_of(float x) {
+  return (four){x, x, x, x};
+}
+static inline four select_four(four_bits mask, four yes, four no) {
+  return (four)((mask & (four_bits)yes) | (~mask & (four_bits)no));
+}
+
+/* hr_round_to_int8 of each. */
+static inline four round_four(four x) {
+  four q = (x + four_of(HR_ROUND)) - four_of(HR_ROUND);
+  q = select_four(q > four_of(-128.0f), q, four_of(-128.0f));
+  return select_four(q < four_of(127.0f), q, four_of(127.0f));
+}
+
+static float grid_error(const float *x, const float *weight, float scale) {
+  four sum[2] = {{0}, {0}}, by = four_of(scale), inverse = four_of(1.0f / scale);
+  for (size_t i = 0; i < HR_Q8_BLOCK; i += 4) {
+    four v = *(const four *)(x + i), e = v - by * round_four(v * inverse);
+    sum[i / 4 % 2] += weight ? *(const four *)(weight + i) * (e * e) : e * e;
+  }
+  four t = sum[0] + sum[1];
+  return (t[0] + t[2]) + (t[1] + t[3]);
+}
+
+void hr_grid_errors__portable(const float *x, const float *weight, const float *scales,
+                              size_t count, float *errors) {
+  for (size_t i = 0; i < count; i++) errors[i] = grid_error(x, weight, scales[i]);
+}
+
 void hr_quantize__portable(const float *x, size_t k, void *row) {
   size_t blocks = hr_q8_blocks(k);
   int8_t *q = row;

@@ -11,6 +11,7 @@
 #include "gguf_file.h"
 #include "interrupt.h"
 #include "kernels/portable/half.h"
+#include "kernels/select.h"
 #include "mixture.h"
 #include "output.h"
 #include "quant/compensate.h"
@@ -141,6 +142,7 @@ static const hr_scale_search compensated_search = {.fewest = 112.0f, .tries = 33
 typedef struct rounding {
   const hr_tensor *tensor;
   hr_format format;
+  const hr_kernels *kernels;
   cli_compensation by; /* u NULL: without */
   char *out;
   size_t rows, k, row_bytes;
@@ -163,7 +165,8 @@ static bool quantize_row(const rounding *r, const char *from, float *x, float *w
   if (r->by.shift) hr_shift_row(x, r->k, r->by.shift, work);
   if (r->by.u) return hr_quantize_row_compensated(x, r->k, r->by.u, compensated_search, blocks);
   for (size_t b = 0; b < r->k / HR_Q8_BLOCK; b++)
-    if (!hr_quantize_block_best(x + b * HR_Q8_BLOCK, NULL, search, &blocks[b])) return false;
+    if (!hr_quantize_block_best(r->kernels, x + b * HR_Q8_BLOCK, NULL, search, &blocks[b]))
+      return false;
   return true;
 }
 
@@ -271,6 +274,7 @@ int cli_quantize_tensor(cli_quantizing *q, size_t index, cli_quantized *tensor) 
   hr_error err;
   rounding r = {.tensor = t,
                 .format = tensor->format,
+                .kernels = &q->kernels,
                 .rows = rows,
                 .k = k,
                 .bad = SIZE_MAX,
@@ -457,6 +461,7 @@ static int open_and_quantize(cli_quantizing *q, const char *in, const char *out)
     status = cli_fail(HR_ERROR_FILE, "%s: has %zu tensors of whole numbers or F64, expected none",
                       in, hr_source_refused_count(q->source));
   if (status == HR_OK) status = cli_check_save(out);
+  hr_kernels_select(&q->kernels, hr_cpu_features(), NULL);
   const hr_team_options team = {.threads = (unsigned)q->common.threads.value,
                                 .threads_batch = (unsigned)q->common.threads_batch.value,
                                 .no_pin = q->common.no_pin,

@@ -6,6 +6,7 @@
 #include "calibrate.h"
 #include "cli.h"
 #include "interrupt.h"
+#include "kernels/kernels.h"
 #include "save.h"
 
 /* What the command was asked for, and what it works with. */
@@ -21,6 +22,7 @@ typedef struct cli_quantizing {
   const char *name;
   hr_source *source;
   hr_team *team;
+  hr_kernels kernels;
   hr_model *model;                /* in fp32; only with a text */
   cli_corpus corpus, measured;    /* to calibrate with, to measure on */
   cli_calibration *calibration;   /* NULL: without */

@@ -87,6 +87,7 @@ SLOT(pack_f32, t->pack_f32(b->x, K * 4, 16, K, b->y))
 SLOT(pack_f16, t->pack_f16(b->x, K * 2, 16, K, b->y))
 SLOT(pack_q8, t->pack_q8(b->x, K / 32 * 34, 16, K, b->y))
 SLOT(quantize, t->quantize(b->x, K, b->y))
+SLOT(grid_errors, t->grid_errors(b->x, NULL, b->up, 64, b->y))
 SLOT(rms_norm, t->rms_norm(b->x, K, b->up, 1e-5f, b->y))
 SLOT(layer_norm, t->layer_norm(b->x, K, b->up, b->up, 1e-5f, b->y))
 ATTEND(attend_f32)
@@ -135,6 +136,7 @@ void hr_bench_pack(const hr_kernels *ref, const hr_kernels *tested) {
 }
 void hr_bench_quantize(const hr_kernels *ref, const hr_kernels *tested) {
   REPORT(quantize);
+  REPORT(grid_errors);
 }
 void hr_bench_norm(const hr_kernels *ref, const hr_kernels *tested) {
   REPORT(rms_norm);

@@ -276,8 +276,49 @@ static void expect_quantized(hr_case *c, size_t k, const hr_buffer *expected, hr
   hr_expect_bytes(c, "row", expected, row, hr_q8_blocks(k) * (HR_Q8_BLOCK + 8));
 }
 
+/* Scales from far too fine, so that values are clipped, to far too coarse; of both signs. */
+static void check_grid_errors(const hr_kernels *ref, const hr_kernels *tested, hr_report *report) {
+  if (hr_passed_over(report, ref->grid_errors == tested->grid_errors)) return;
+  static const float sizes[] = {1.0f, 0x1p-20f, 0x1p-140f, 0x1p120f};
+  for (uint64_t seed = 1; seed <= 400; seed++) {
+    hr_random random = {seed};
+    size_t count = hr_random_below(&random, 12), place = 4 * hr_random_below(&random, 16);
+    bool weighted = seed % 2;
+    hr_buffer x = hr_buffer_new(HR_Q8_BLOCK * 4, place), weight = hr_buffer_new(x.bytes, 4);
+    hr_buffer scales = hr_buffer_new(count * 4, 4), expected = hr_buffer_new(count * 4, 4);
+    hr_buffer errors = hr_buffer_new(count * 4, 4);
+    float size = sizes[hr_random_below(&random, 4)], *v = x.data, *w = weight.data;
+    for (size_t i = 0; i < HR_Q8_BLOCK; i++) { /* multiples of half a step of the first: ties */
+      v[i] = size * 0.5f * (float)((int)hr_random_below(&random, 600) - 300);
+      w[i] = (float)hr_random_below(&random, 1000) * 0.125f;
+    }
+    for (size_t i = 0; i < count; i++) {
+      float s = size * (i ? (float)(1 + hr_random_below(&random, 4000)) * 0x1p-9f : 1.0f);
+      ((float *)scales.data)[i] = hr_random_next(&random) & 1 ? s : -s;
+    }
+    hr_buffer_keep(&x);
+    hr_buffer_keep(&weight);
+    hr_buffer_keep(&scales);
+    const float *by = weighted ? w : NULL;
+    ref->grid_errors(v, by, scales.data, count, expected.data);
+    tested->grid_errors(v, by, scales.data, count, errors.data);
+    hr_case c = hr_case_new(report, tested->name.grid_errors, seed, "count=%zu weighted=%d size=%g",
+                            count, weighted, (double)size);
+    hr_expect_floats(&c, "errors", &expected, &errors);
+    hr_expect_kept(&c, "x", &x);
+    hr_expect_kept(&c, "weight", &weight);
+    hr_expect_kept(&c, "scales", &scales);
+    hr_buffer_free(&x);
+    hr_buffer_free(&weight);
+    hr_buffer_free(&scales);
+    hr_buffer_free(&expected);
+    hr_buffer_free(&errors);
+  }
+}
+
 bool hr_check_quantize(const hr_kernels *ref, const hr_kernels *tested, hr_report *report) {
-  if (hr_passed_over(report, ref->quantize == tested->quantize)) return true;
+  check_grid_errors(ref, tested, report);
+  if (hr_passed_over(report, ref->quantize == tested->quantize)) return report->failures == 0;
   for (uint64_t seed = 1; seed <= 40 * KS; seed++) {
     hr_random random = {seed};
     size_t k = ks[seed % KS];

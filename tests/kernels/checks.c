@@ -59,6 +59,11 @@ static void wrong_quantize(const float *x, size_t k, void *row) {
   right.quantize(x, k, row);
   if (k == 65) flip((char *)row + 64);
 }
+static void wrong_grid(const float *x, const float *weight, const float *scales, size_t count,
+                       float *errors) {
+  right.grid_errors(x, weight, scales, count, errors);
+  if (weight && count == 5) flip(errors + 4);
+}
 static void wrong_norm(const float *x, size_t n, const float *gain, float eps, float *y) {
   right.rms_norm(x, n, gain, eps, y);
   flip(y + n - 1);
@@ -132,6 +137,7 @@ bool hr_check_the_checks(hr_report *report) {
   WRONG("product", product_q8, wrong_from_row_80, "rows=130 ");
   WRONG("pack", pack_f16, wrong_pack, "k=33 ");
   WRONG("quantize", quantize, wrong_quantize, "k=65 ");
+  WRONG("quantize", grid_errors, wrong_grid, "count=5 weighted=1 ");
   WRONG("norm", rms_norm, wrong_norm, "n=");
   WRONG("attention", attend_f16, wrong_attend, "width=80 ");
   WRONG("store", store_value_f16, wrong_store, "width=");
