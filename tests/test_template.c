@@ -11,7 +11,7 @@
 #include "base/memory.h"
 #include "template/template.h"
 
-TestSuite(template, .timeout = 120);
+TestSuite(template, .timeout = 600); /* under sanitizers, beside other programs */
 
 typedef struct rendering {
   hr_status status;
