@@ -356,13 +356,67 @@ Test(accuracy, digests_of_the_shipped_models) {
 Test(accuracy, a_digest_sees_a_difference) {
   expect_error(TWO
                "$H accuracy -f $D/text --digests $D/a -q; "
-               "sed 's/\"logits\": \"./\"logits\": \"x/' $D/a >$D/b; "
+               "sed '/logits/y/0123456789abcdef/123456789abcdef0/' $D/a >$D/b; "
                "$H accuracy -f $D/text --check $D/b -q",
-               1, "other bits", NULL);
+               1, "the logits of 2 of 2 parts have other bits (parts 1, 2)", NULL);
+  static const char *const damages[][2] = {
+      {"s/\"logits\"/\"other\"/", "'logits' of part 1"},
+      {"s/\"logits\": \"./\"logits\": \"x/", "'logits' of part 1"},
+      {"s/\"ids\": \"./\"ids\": \"/", "'ids' of part 1"},
+      {"s/\"arithmetic\"/\"other\"/", "what --digests writes"},
+  };
+  for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+    char line[256];
+    snprintf(line, sizeof line, "sed '%s' $ROOT/models/digests/builtin.json >$D/a; "
+             "$H accuracy --check $D/a", damages[i][0]);
+    expect_error(line, 3, "is not a digest file", damages[i][1]);
+  }
   expect_error(TWO
                "$H accuracy -f $D/text --digests $D/a -q; printf ' One more.' >>$D/text; "
                "$H accuracy -f $D/text --check $D/a -q",
                2, "other tokens", NULL);
+}
+
+/* One document whatever is asked for, and whatever comes of it. */
+Test(accuracy, digests_in_json) {
+  json_t *r = document("$H accuracy --digests $D/a --check $ROOT/models/digests/builtin.json "
+                       "--across-isa --json -q");
+  cr_expect(json_is_true(json_object_get(r, "equal")));
+  cr_expect_eq(number(r, "check.parts"), 2);
+  cr_expect_eq(json_array_size(json_object_get(r, "parts")), 2);
+  cr_expect_str_eq(json_string_value(json_object_get(json_array_get(json_object_get(r, "tiers"), 0),
+                                                     "isa")),
+                   "portable");
+  json_decref(r);
+  r = document("$H accuracy --digests $D/a --json --ids 1,2,3 -q");
+  cr_expect(json_is_null(json_object_get(r, "equal")) && json_is_null(json_object_get(r, "check")));
+  json_decref(r);
+  r = document("sed '/730f/y/0123456789abcdef/123456789abcdef0/' "
+               "$ROOT/models/digests/builtin.json >$D/a; "
+               "$H accuracy --check $D/a --json -q 2>$D/error; [ $? = 1 ]");
+  json_t *different = json_object_get(json_object_get(r, "check"), "different_parts");
+  cr_expect(json_is_false(json_object_get(r, "equal")));
+  cr_assert_eq(json_array_size(different), 1);
+  cr_expect_eq(json_integer_value(json_array_get(different, 0)), 1);
+  json_decref(r);
+}
+
+/* A tier that is asked for is the highest one compared; one that there is not is an error. */
+Test(accuracy, across_tiers_up_to_one) {
+  expect_error("$H accuracy --across-isa --isa nope", 2, "--isa: kernel tier 'nope'", NULL);
+  expect_error("HEADROW_ISA=nope $H accuracy --across-isa", 2, "HEADROW_ISA: kernel tier 'nope'",
+               NULL);
+  json_t *r = document("$H accuracy --across-isa --isa portable --ids 1,2,3 --json -q"), *tier;
+  size_t i;
+  json_array_foreach(json_object_get(r, "tiers"), i, tier) {
+    if (i == 0)
+      cr_expect(json_is_true(json_object_get(tier, "equal")));
+    else
+      cr_expect(json_is_null(json_object_get(tier, "equal")) &&
+                json_is_string(json_object_get(tier, "reason")));
+  }
+  cr_expect(i > 0);
+  json_decref(r);
 }
 
 /* The script that makes the tables, with one model and none of the others: its row is made
@@ -389,6 +443,10 @@ Test(quantize, wrong_usage) {
   expect_error("$H quantize $ROOT/tests/fixtures/families/bloom.safetensors $D/out.gguf", 3,
                "is safetensors, expected a GGUF file", "pack --weights q8_0");
   expect_error("$H quantize builtin $D/out.gguf --keep a", 2, "expected TENSOR=TYPE", NULL);
+  /* no note of rows that are no multiple of 32 beside the error */
+  expect_error("$H bench --synthetic dim=48,layers=1,heads=2,ffn=80,vocab=260,ctx=64:f32 --save "
+               "$D/in.gguf -p 1 -n 0 -r 1 -q >$D/log 2>&1; $H quantize $D/in.gguf $D/o.gguf "
+               "--keep 'none*=f16'", 2, "no tensor is called", NULL);
   expect_error("$H quantize builtin $D/out.gguf --keep 'none*=f16'", 2, "no tensor is called",
                NULL);
   expect_error("$H quantize builtin $D/out.gguf --max-kl 1", 2, "no text to measure on", NULL);

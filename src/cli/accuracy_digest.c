@@ -6,6 +6,7 @@
 
 #include "accuracy.h"
 #include "kernels/select.h"
+#include "machine.h"
 #include "output.h"
 #include "save.h"
 
@@ -77,6 +78,15 @@ static int digest_model(const cli_accuracy *s, const hr_model *model, cli_corpus
 
 /* --- Across the tiers of this machine -------------------------------------------- */
 
+/* Why a tier is not compared, or NULL. */
+static const char *reason_to_skip(const cli_accuracy *s, const hr_tier *tier) {
+  size_t count;
+  const hr_tier *limit = hr_tiers(&count);
+  if (tier->needs & ~hr_cpu_features()) return "this CPU lacks it";
+  while (s->common.isa && strcmp(limit->name, s->common.isa) != 0) limit++;
+  return s->common.isa && tier > limit ? "above the highest that was asked for" : NULL;
+}
+
 static int compare_tier(const cli_accuracy *s, const char *name, const hr_tier *tier,
                         cli_corpus *corpus, digests *first, json_t *list) {
   cli_accuracy own = *s;
@@ -90,9 +100,9 @@ static int compare_tier(const cli_accuracy *s, const char *name, const hr_tier *
   status = digest_model(&own, model, corpus, &d, &context);
   bool same = status == HR_OK;
   for (size_t i = 0; same && first->part && i < d.parts; i++) same = d.part[i] == first->part[i];
-  if (status == HR_OK && list)
+  if (status == HR_OK)
     json_array_append_new(list, json_pack("{s:s, s:b}", "isa", tier->name, "equal", same));
-  else if (status == HR_OK)
+  if (status == HR_OK && !s->json)
     cli_print("%-12s %s\n", tier->name, !first->part ? "the reference"
                                         : same       ? "equal" : "OTHER BITS");
   if (status == HR_OK && !same)
@@ -107,16 +117,18 @@ static int compare_tier(const cli_accuracy *s, const char *name, const hr_tier *
 }
 
 /* Goes on after a difference: all of them are of interest. */
-static int compare_tiers(const cli_accuracy *s, const char *name) {
+static int compare_tiers(const cli_accuracy *s, const char *name, json_t *list) {
   size_t count;
   const hr_tier *tiers = hr_tiers(&count);
-  json_t *list = s->json ? json_array() : NULL;
   cli_corpus corpus = {0};
   digests first = {0};
   int status = HR_OK;
   for (size_t i = 0; i < count; i++) {
-    if (tiers[i].needs & ~hr_cpu_features()) {
-      if (!s->common.quiet) cli_note("note: not run: this CPU has no %s", tiers[i].name);
+    const char *skipped = reason_to_skip(s, &tiers[i]);
+    if (skipped) {
+      if (!s->common.quiet) cli_note("note: %s is not compared: %s", tiers[i].name, skipped);
+      json_array_append_new(list, json_pack("{s:s, s:n, s:s}", "isa", tiers[i].name, "equal",
+                                            "reason", skipped));
       continue;
     }
     int one = compare_tier(s, name, &tiers[i], &corpus, &first, list);
@@ -125,12 +137,6 @@ static int compare_tiers(const cli_accuracy *s, const char *name) {
   }
   free(first.part);
   cli_corpus_free(&corpus);
-  if (list && (status == HR_OK || status == (int)CLI_DIFFERENT)) {
-    int printed = cli_print_json(json_pack("{s:i, s:b, s:o}", "arithmetic", HR_ARITHMETIC,
-                                           "equal", status == HR_OK, "tiers", list));
-    return printed == HR_OK ? status : printed;
-  }
-  json_decref(list);
   return status;
 }
 
@@ -184,15 +190,35 @@ static int save_document(const char *path, json_t *document) {
   return status;
 }
 
-static int compare_documents(const char *path, const json_t *now, const json_t *then) {
-  const json_t *number = json_object_get(then, "arithmetic");
-  const json_t *parts = json_object_get(then, "parts"), *mine = json_object_get(now, "parts");
+static bool is_digest(const json_t *text) {
+  const char *digits = json_string_value(text);
+  return digits && strlen(digits) == 16 && strspn(digits, "0123456789abcdef") == 16;
+}
+
+/* Whether a document has all that --digests writes. */
+static int check_form(const char *path, const json_t *then) {
+  const json_t *number = json_object_get(then, "arithmetic"), *part;
+  const json_t *parts = json_object_get(then, "parts");
+  size_t i;
   if (!json_is_integer(number) || !json_is_array(parts))
-    return cli_fail(HR_ERROR_FILE, "%s: is no file of digests, expected what --digests writes",
+    return cli_fail(HR_ERROR_FILE, "%s: is not a digest file, expected what --digests writes",
                     path);
   if (json_integer_value(number) != HR_ARITHMETIC)
     return cli_fail(HR_ERROR_FILE, "%s: is of arithmetic %lld, expected %d: not to be compared",
                     path, (long long)json_integer_value(number), HR_ARITHMETIC);
+  json_array_foreach(parts, i, part) {
+    const char *lacks = !is_digest(json_object_get(part, "ids"))      ? "ids"
+                        : !is_digest(json_object_get(part, "logits")) ? "logits" : NULL;
+    if (lacks)
+      return cli_fail(HR_ERROR_FILE, "%s: is not a digest file: '%s' of part %zu, expected 16 "
+                      "hexadecimal digits", path, lacks, i + 1);
+  }
+  return HR_OK;
+}
+
+/* Whether it was made of the same text in the same way, so that digests can be compared. */
+static int check_comparable(const char *path, const json_t *now, const json_t *then) {
+  const json_t *parts = json_object_get(then, "parts"), *mine = json_object_get(now, "parts");
   if (!json_equal(json_object_get(then, "settings"), json_object_get(now, "settings"))) {
     char *was = json_dumps(json_object_get(then, "settings"), JSON_COMPACT);
     int status = cli_fail(HR_ERROR_USAGE, "%s: was written with %s, expected the same options now",
@@ -203,35 +229,76 @@ static int compare_documents(const char *path, const json_t *now, const json_t *
   if (json_array_size(parts) != json_array_size(mine))
     return cli_fail(HR_ERROR_USAGE, "%s: has %zu parts of text, expected the %zu of this one", path,
                     json_array_size(parts), json_array_size(mine));
-  for (size_t i = 0; i < json_array_size(mine); i++) {
-    const json_t *a = json_array_get(parts, i), *b = json_array_get(mine, i);
-    if (!json_equal(json_object_get(a, "ids"), json_object_get(b, "ids")))
+  for (size_t i = 0; i < json_array_size(mine); i++)
+    if (!json_equal(json_object_get(json_array_get(parts, i), "ids"),
+                    json_object_get(json_array_get(mine, i), "ids")))
       return cli_fail(HR_ERROR_USAGE, "%s: part %zu has other tokens, expected the same text", path,
                       i + 1);
-    if (!json_equal(json_object_get(a, "logits"), json_object_get(b, "logits")))
-      return cli_fail(CLI_DIFFERENT, "%s: the logits of part %zu have other bits, expected the "
-                      "same", path, i + 1);
-  }
-  cli_print("equal: %zu parts, every logit has the bits of %s\n", json_array_size(mine), path);
   return HR_OK;
 }
 
-static int check_document(const char *path, const json_t *document) {
+/* "1, 3, 4", at most ten of them. */
+static void list_parts(const json_t *different, char text[static 128]) {
+  const json_t *number;
+  size_t i, used = 0;
+  text[0] = '\0';
+  json_array_foreach(different, i, number) {
+    const char *before = i ? ", " : "";
+    if (i == 10) {
+      snprintf(text + used, 128 - used, "%s...", before);
+      return;
+    }
+    used += (size_t)snprintf(text + used, 128 - used, "%s%lld", before,
+                             (long long)json_integer_value(number));
+    if (used >= 124) return;
+  }
+}
+
+/* Tells of all parts that differ; *result is what there is to say in JSON. */
+static int compare_logits(const cli_accuracy *s, const json_t *now, const json_t *then,
+                          json_t **result) {
+  const json_t *parts = json_object_get(then, "parts"), *mine = json_object_get(now, "parts");
+  json_t *different = json_array();
+  size_t count = json_array_size(mine);
+  char text[128];
+  for (size_t i = 0; i < count; i++)
+    if (!json_equal(json_object_get(json_array_get(parts, i), "logits"),
+                    json_object_get(json_array_get(mine, i), "logits")))
+      json_array_append_new(different, json_integer((json_int_t)i + 1));
+  size_t unequal = json_array_size(different);
+  list_parts(different, text);
+  *result = json_pack("{s:o, s:b, s:I, s:o}", "file", cli_json_text(s->check, strlen(s->check)),
+                      "equal", unequal == 0, "parts", (json_int_t)count, "different_parts",
+                      different);
+  if (!*result) return cli_fail_memory();
+  if (unequal)
+    return cli_fail(CLI_DIFFERENT, "%s: the logits of %zu of %zu parts have other bits (%s %s), "
+                    "expected the same", s->check, unequal, count, unequal == 1 ? "part" : "parts",
+                    text);
+  if (!s->json)
+    cli_print("equal: %zu parts, every logit has the bits of %s\n", count, s->check);
+  return HR_OK;
+}
+
+static int check_document(const cli_accuracy *s, const json_t *document, json_t **result) {
   cli_bytes bytes = {0};
   json_error_t error;
+  const char *path = s->check;
   int status = cli_read_file(path, &bytes);
   if (status == HR_OK) {
     json_t *then = json_loadb(bytes.data ? bytes.data : "", bytes.used, 0, &error);
-    status = then ? compare_documents(path, document, then)
+    status = then ? check_form(path, then)
                   : cli_fail(HR_ERROR_FILE, "%s: line %d: %s, expected a file of digests", path,
                              error.line, error.text);
+    if (status == HR_OK) status = check_comparable(path, document, then);
+    if (status == HR_OK) status = compare_logits(s, document, then, result);
     json_decref(then);
   }
   cli_bytes_free(&bytes);
   return status;
 }
 
-static int use_files(const cli_accuracy *s, const char *name) {
+static int use_files(const cli_accuracy *s, const char *name, json_t *told) {
   int status = HR_OK;
   size_t context = 0;
   if (s->digests && (status = cli_check_save(s->digests)) != HR_OK) return status;
@@ -242,7 +309,12 @@ static int use_files(const cli_accuracy *s, const char *name) {
   status = digest_model(s, model, &corpus, &d, &context);
   json_t *document = status == HR_OK ? document_of(s, model, &corpus, &d, context) : NULL;
   if (status == HR_OK && s->digests) status = save_document(s->digests, document);
-  if (status == HR_OK && s->check) status = check_document(s->check, document);
+  json_t *checked = NULL;
+  if (status == HR_OK && s->check) status = check_document(s, document, &checked);
+  if (s->digests)
+    json_object_set_new(told, "digests", cli_json_text(s->digests, strlen(s->digests)));
+  if (checked) json_object_set_new(told, "check", checked);
+  json_object_update(told, document);
   json_decref(document);
   free(d.part);
   cli_corpus_free(&corpus);
@@ -250,7 +322,29 @@ static int use_files(const cli_accuracy *s, const char *name) {
   return status;
 }
 
+static bool is_result(int status) {
+  return status == HR_OK || status == (int)CLI_DIFFERENT;
+}
+
+/* One document for all that was asked for: "equal" is of all comparisons, and what was not
+ * asked for is null. Tiers are compared even when the file has other bits. */
 int cli_accuracy_digests(const cli_accuracy *s, const char *name) {
-  int status = s->digests || s->check ? use_files(s, name) : HR_OK;
-  return s->across_isa && status == HR_OK ? compare_tiers(s, name) : status;
+  int status = cli_check_isa(&s->common);
+  if (status != HR_OK) return status;
+  json_t *list = s->across_isa ? json_array() : json_null();
+  json_t *told = json_pack("{s:i, s:n, s:n, s:n, s:o}", "arithmetic", HR_ARITHMETIC, "equal",
+                           "digests", "check", "tiers", list);
+  if (!told) return cli_fail_memory();
+  if (s->digests || s->check) status = use_files(s, name, told);
+  if (s->across_isa && is_result(status)) {
+    int tiers = compare_tiers(s, name, list);
+    if (tiers != HR_OK) status = tiers;
+  }
+  if (s->check || s->across_isa) json_object_set_new(told, "equal", json_boolean(status == HR_OK));
+  if (s->json && is_result(status)) {
+    int printed = cli_print_json(told);
+    return printed == HR_OK ? status : printed;
+  }
+  json_decref(told);
+  return status;
 }

@@ -623,21 +623,10 @@ static int show_model(const settings *s, const char *name, const machine *m, jso
   return status;
 }
 
-static int check_isa(const cli_common *common) {
-  hr_kernels table;
-  uint32_t bits = hr_cpu_features();
-  if (hr_kernels_select(&table, bits, common->isa)) return HR_OK;
-  char names[128];
-  hr_kernels_available(bits, names, sizeof names);
-  return cli_fail(HR_ERROR_USAGE,
-                  "%s: kernel tier '%.40s' is not known or this CPU lacks it, expected one of: %s",
-                  common->isa_from, common->isa, names);
-}
-
 static int show(const settings *s, const machine *m) {
   const cli_texts *p = &s->common.positional;
   json_t *document = s->json ? json_object() : NULL;
-  int status = check_isa(&s->common);
+  int status = cli_check_isa(&s->common);
   if (status == HR_OK && (p->count || !s->cpu))
     status = show_model(s, p->count ? p->item[0] : NULL, m, document);
   if (status == HR_OK && s->cpu) {

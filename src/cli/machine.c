@@ -13,6 +13,17 @@ const char *cli_tier_names(void) {
   return names;
 }
 
+int cli_check_isa(const cli_common *common) {
+  hr_kernels table;
+  uint32_t bits = hr_cpu_features();
+  if (hr_kernels_select(&table, bits, common->isa)) return HR_OK;
+  char names[128];
+  hr_kernels_available(bits, names, sizeof names);
+  return cli_fail(HR_ERROR_USAGE,
+                  "%s: kernel tier '%.40s' is not known or this CPU lacks it, expected one of: %s",
+                  common->isa_from, common->isa, names);
+}
+
 void cli_visit_kernels(const char *isa, cli_kernel_fn *visit, void *data) {
   hr_kernels table;
   if (!hr_kernels_select(&table, hr_cpu_features(), isa)) return;

@@ -128,7 +128,7 @@ static int choose_types(const cli_quantizing *q, cli_quantized *tensor) {
   }
   for (size_t i = 0; i < q->keep.count && status == HR_OK; i++)
     status = keep_tensors(q, q->keep.item[i], tensor);
-  widen_odd_rows(q, tensor);
+  if (status == HR_OK) widen_odd_rows(q, tensor);
   return status;
 }
 
