@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "block/pass.h"
+#include "engine/engine.h"
 #include "sched/wait.h"
 #include "tests/support/split.h"
 
@@ -142,6 +144,55 @@ Test(split, a_token_allocates_nothing) {
   hr_session_free(s);
   hr_model_free(model);
 }
+
+/* --- Who reads which weights ---------------------------------------------------- */
+
+enum { MOST_READERS = 7 };
+static const uint32_t slower_at_the_end[MOST_READERS + 1] = {0, 10, 20, 30, 40, 44, 48, 52};
+
+/* What loading takes for a thread's panels is what the thread's steps begin with. */
+static void check_readers(hr_pass *pass, unsigned threads, const hr_projection *side,
+                          size_t count) {
+  for (unsigned thread = 0; thread < threads; thread++) {
+    hr_product_step s = hr_begin_product(pass, thread, threads, 1, side, count, 1);
+    hr_tiles_run share = hr_tiles_share(&s.step.tiles, thread);
+    size_t first = hr_min_size(share.begin * s.wide, s.panels);
+    size_t last = hr_min_size(share.end * s.wide, s.panels), before = 0;
+    for (size_t i = 0; i < count; i++) {
+      size_t begin, end, n = (side[i].matrix->n + HR_PANEL_ROWS - 1) / HR_PANEL_ROWS;
+      hr_panels_of_thread(pass->model, side[i].matrix, thread, threads, pass->shares, &begin, &end);
+      for (size_t panel = 0; panel < n; panel++)
+        cr_assert_eq(panel >= begin && panel < end,
+                     before + panel >= first && before + panel < last,
+                     "panel %zu of matrix %zu, thread %u of %u", panel, i, thread, threads);
+      before += n;
+    }
+  }
+}
+
+Test(split, panels_of_a_thread_are_those_that_its_steps_begin_with) {
+  hr_model *model = drawn_model("dim=512,layers=2,heads=8,kv=2,ffn=1376,vocab=3000:q8_0");
+  hr_session *s = open_session(model, MOST_READERS, 0, 16);
+  const hr_transformer *t = &model->loaded.transformer;
+  for (unsigned threads = 1; threads <= MOST_READERS; threads++)
+    for (int uneven = 0; uneven < 2; uneven++) {
+      hr_pass pass = {.model = t, .kernels = &model->kernels, .ws = s->workspace,
+                      .shares = uneven ? slower_at_the_end : NULL};
+      const hr_layer *layer = &t->layer[1];
+      const hr_projection inputs[] = {
+          {.matrix = &layer->query}, {.matrix = &layer->key}, {.matrix = &layer->value}};
+      const hr_projection alone[] = {{.matrix = &layer->output}, {.matrix = &layer->up},
+                                     {.matrix = &layer->gate},   {.matrix = &layer->down},
+                                     {.matrix = &t->head},       {.matrix = &t->token_embedding}};
+      check_readers(&pass, threads, inputs, 3);
+      for (size_t i = 0; i < sizeof alone / sizeof *alone; i++)
+        check_readers(&pass, threads, &alone[i], 1);
+    }
+  hr_session_free(s);
+  hr_model_free(model);
+}
+
+/* --- Time ------------------------------------------------------------------------- */
 
 static double seconds_of_tokens(hr_session *s, const int32_t *ids, size_t count) {
   cr_assert(hr_session_rewind(s, 0, NULL) == HR_OK);

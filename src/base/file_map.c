@@ -40,9 +40,8 @@ hr_status hr_file_map_open(hr_file_map *map, const char *path, hr_error *err) {
 void hr_file_map_drop(const hr_file_map *map, size_t offset, size_t bytes) {
   if (!map->mapped || offset > map->bytes || bytes > map->bytes - offset) return;
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
-  size_t first = (offset + page - 1) / page * page;
-  size_t last = (offset + bytes) / page * page;
-  if (first < last) (void)madvise((void *)(map->data + first), last - first, MADV_DONTNEED);
+  size_t first = offset / page * page, last = offset + bytes;
+  if (bytes) (void)madvise((void *)(map->data + first), last - first, MADV_DONTNEED);
 }
 
 void hr_file_map_close(hr_file_map *map) {

@@ -15,8 +15,8 @@ typedef struct hr_file_map {
  * folder, a missing file, a pipe. */
 hr_status hr_file_map_open(hr_file_map *map, const char *path, hr_error *err);
 
-/* Gives the pages of [offset, offset + bytes) back to the system, after they
- * were copied elsewhere; they are read from the file again when needed. */
+/* Gives the pages that hold some of [offset, offset + bytes) back to the system, after
+ * those were copied elsewhere; they are read from the file again when needed. */
 void hr_file_map_drop(const hr_file_map *map, size_t offset, size_t bytes);
 
 void hr_file_map_close(hr_file_map *map);

@@ -117,6 +117,14 @@ void hr_workspace_set_profile(hr_workspace *workspace, hr_profile *profile);
 /* For tests: which thread does what in later passes is drawn from seed; 0: no more. */
 void hr_workspace_force_stealing(hr_workspace *workspace, uint32_t seed);
 
+/* The panels of one of the model's matrices, from *begin to before *end, that a thread
+ * multiplies with in passes of one row, before any are stolen: where they should lie
+ * near to. Of all threads together they are all of the matrix. shares are those of
+ * hr_team_shares. */
+void hr_panels_of_thread(const hr_transformer *transformer, const hr_matrix *matrix,
+                         unsigned thread, unsigned threads, const uint32_t *shares,
+                         size_t *begin, size_t *end);
+
 /* Runs one pass: keys and values of the rows go into the cache, logits of the
  * wanted rows into request->logits. */
 hr_status hr_forward(hr_workspace *workspace, hr_team *team, unsigned threads, hr_kv_cache *cache,

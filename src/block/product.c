@@ -104,23 +104,62 @@ static void cut_product(hr_product_step *s, size_t panel_bytes, unsigned threads
   if (threads == 1 || s->bands == 0) s->bands = 1;
 }
 
-hr_product_step hr_begin_product(hr_pass *pass, unsigned thread, unsigned threads, size_t rows,
-                                 const hr_projection *projection, size_t count, size_t times) {
-  enum { MACS_OF_A_BYTE = 8 }; /* about as many take as long as reading one */
-  hr_product_step s = {.rows = rows};
-  size_t bytes = 1, k = 0;
+/* Cuts the outputs of matrices side by side. Returns the bytes of a panel. */
+static size_t cut_outputs(hr_product_step *s, unsigned threads, const hr_projection *projection,
+                          size_t count) {
+  size_t bytes = 1;
   for (size_t i = 0; i < count; i++) {
     const hr_matrix *m = projection[i].matrix;
     size_t panel = hr_panel_bytes(m->type, m->k);
     if (panel > bytes) bytes = panel;
-    k = m->k;
-    s.panels += panels_of(m);
+    s->panels += panels_of(m);
   }
-  cut_product(&s, bytes, threads);
-  bytes += rows * k * HR_PANEL_ROWS / MACS_OF_A_BYTE;
+  cut_product(s, bytes, threads);
+  return bytes;
+}
+
+hr_product_step hr_begin_product(hr_pass *pass, unsigned thread, unsigned threads, size_t rows,
+                                 const hr_projection *projection, size_t count, size_t times) {
+  enum { MACS_OF_A_BYTE = 8 }; /* about as many take as long as reading one */
+  hr_product_step s = {.rows = rows};
+  size_t bytes = cut_outputs(&s, threads, projection, count);
+  bytes += rows * projection->matrix->k * HR_PANEL_ROWS / MACS_OF_A_BYTE;
   s.step = hr_begin_step(pass, thread, threads, divide_up(s.panels, s.wide) * s.bands,
                          bytes * s.wide / s.bands * times);
   return s;
+}
+
+static const hr_layer *layer_of(const hr_transformer *t, const hr_matrix *m) {
+  size_t index = ((uintptr_t)m - (uintptr_t)t->layer) / sizeof *t->layer; /* huge outside */
+  return index < t->description.layers ? &t->layer[index] : NULL;
+}
+
+/* The steps are those of hr_attention_inputs, hr_feed_forward_up and of all others,
+ * which are over one matrix. */
+void hr_panels_of_thread(const hr_transformer *t, const hr_matrix *m, unsigned thread,
+                         unsigned threads, const uint32_t *shares, size_t *begin, size_t *end) {
+  const hr_layer *layer = layer_of(t, m);
+  hr_projection side[] = {{.matrix = m}, {.matrix = NULL}, {.matrix = NULL}};
+  size_t count = 1, before = 0;
+  if (layer && m == &layer->gate) side[0].matrix = &layer->up;
+  if (layer && (m == &layer->query || m == &layer->key || m == &layer->value)) {
+    side[0].matrix = &layer->query;
+    side[1].matrix = &layer->key;
+    side[2].matrix = &layer->value;
+    count = 3;
+  }
+  for (size_t i = 0; i < count && side[i].matrix != m && count > 1; i++)
+    before += panels_of(side[i].matrix);
+  hr_product_step s = {.rows = 1};
+  cut_outputs(&s, threads, side, count);
+  uint32_t columns = (uint32_t)divide_up(s.panels, s.wide);
+  size_t of_m = panels_of(m), at[2];
+  for (unsigned i = 0; i < 2; i++) {
+    at[i] = hr_min_size(hr_tiles_begin(thread + i, threads, columns, shares) * s.wide, s.panels);
+    at[i] = at[i] > before ? hr_min_size(at[i] - before, of_m) : 0;
+  }
+  *begin = at[0];
+  *end = at[1];
 }
 
 bool hr_next_tile(hr_product_step *s, hr_tile *tile) {

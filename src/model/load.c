@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "block/forward.h"
 #include "model/architecture.h"
 #include "model/load_internal.h"
 #include "model/packed.h"
@@ -709,11 +710,11 @@ hr_status hr_load_plan(const hr_source *source, hr_weights weights, hr_loaded *l
 }
 
 /* --- Packing ---------------------------------------------------------------
- * All threads go through the items together, each packing an even share of a
- * matrix's panels. The system puts a page where the thread that first writes it
- * is, so the panels are spread over all memory nodes. Which thread reads a panel
- * is another cut: sessions have threads of their own, a step may go over several
- * matrices, and its shares follow the speed of the cores. */
+ * The system puts a page where the thread that first writes it is, so each thread
+ * packs the panels that the same thread of a session will read: the loader's team
+ * is placed as a session's is that is given the same wishes. A thread goes through
+ * all items without waiting for the others, and takes parts of theirs once it has
+ * done its own. */
 
 typedef struct packing {
   const hr_source *source;
@@ -723,9 +724,12 @@ typedef struct packing {
   size_t base_offset;
   const hr_kernels *kernels;
   const hr_load_options *options;
+  const hr_transformer *readers; /* NULL: no thread will read what is packed */
   size_t total;          /* bytes of all items, for the progress */
+  _Atomic size_t done;   /* of those, packed */
   char *scratch;         /* scratch_bytes for each thread */
   size_t scratch_bytes;
+  _Atomic size_t *next;  /* one a thread: the item whose part of that thread is to be packed */
   _Atomic(hr_status) status; /* of the first failure */
   hr_error error;
 } packing;
@@ -756,7 +760,20 @@ static size_t row_bytes(const hr_load_item *it) {
              : it->tensor->dim[1] / format->block_elements * format->block_bytes;
 }
 
-static void pack_matrix(packing *w, const hr_load_item *it, unsigned thread, unsigned threads) {
+/* Gives the file's pages with those rows of a matrix back, and all of the tensor's where
+ * its outputs do not lie one after the other. */
+static void drop_rows(const packing *w, const hr_load_item *it, size_t begin, size_t end) {
+  size_t stride = row_bytes(it);
+  if (stride)
+    hr_source_drop(w->source, it->tensor, (it->outputs.first + begin) * stride,
+                   (end - begin) * stride);
+  else
+    hr_source_drop(w->source, it->tensor, 0, it->tensor->bytes);
+}
+
+/* A thread's part of the panels. Returns their bytes. */
+static size_t pack_panels(packing *w, const hr_load_item *it, size_t begin, size_t end,
+                          void *scratch) {
   const hr_matrix *m = it->matrix;
   const hr_panel_source from = {
       .format = it->tensor->format,
@@ -767,20 +784,19 @@ static void pack_matrix(packing *w, const hr_load_item *it, unsigned thread, uns
       .step = it->outputs.step,
       .transposed = it->transposed,
   };
-  size_t panel_bytes = hr_panel_bytes(m->type, m->k), panels = it->bytes / panel_bytes, bad;
-  size_t stride = row_bytes(it), dropped = panels * thread / threads;
+  size_t panel_bytes = hr_panel_bytes(m->type, m->k), bad;
+  size_t stride = row_bytes(it), dropped = begin;
   char *to = w->base + (it->offset - w->base_offset);
-  for (size_t i = dropped; i < panels * (thread + 1) / threads; i++) {
+  for (size_t i = begin; i < end; i++) {
     size_t row = i * HR_PANEL_ROWS, rows = m->n - row < HR_PANEL_ROWS ? m->n - row : HR_PANEL_ROWS;
-    if (!hr_pack_panel(w->kernels, &from, row, rows, m->k, m->type,
-                       w->scratch + thread * w->scratch_bytes, to + i * panel_bytes, &bad))
+    if (!hr_pack_panel(w->kernels, &from, row, rows, m->k, m->type, scratch, to + i * panel_bytes,
+                       &bad))
       fail(w, HR_ERROR_NUMERIC, it, bad);
-    size_t done = (i + 1 - dropped) * HR_PANEL_ROWS * stride;
-    if (done < DROP_BYTES) continue;
-    hr_source_drop(w->source, it->tensor, (it->outputs.first + dropped * HR_PANEL_ROWS) * stride,
-                   done);
+    if (i + 1 < end && (i + 1 - dropped) * HR_PANEL_ROWS * stride < DROP_BYTES) continue;
+    drop_rows(w, it, dropped * HR_PANEL_ROWS, row + rows);
     dropped = i + 1;
   }
+  return (end - begin) * panel_bytes;
 }
 
 static void pack_floats(packing *w, const hr_load_item *it) {
@@ -803,30 +819,54 @@ static void pack_floats(packing *w, const hr_load_item *it) {
     fail(w, HR_ERROR_NUMERIC, it, i);
     return;
   }
+  hr_source_drop(w->source, it->tensor, 0, it->tensor->bytes);
 }
 
-/* What follows an item, once all threads are done with it. */
-static void leave_item(packing *w, size_t index) {
+/* Which panels of a matrix are those of a thread. */
+static void find_share(const packing *w, const hr_load_item *it, unsigned thread, unsigned threads,
+                       size_t *begin, size_t *end) {
+  const hr_team *team = w->options->team;
+  if (w->readers) {
+    hr_panels_of_thread(w->readers, it->matrix, thread, threads,
+                        team ? hr_team_shares(team, threads) : NULL, begin, end);
+    return;
+  }
+  size_t panels = it->bytes / hr_panel_bytes(it->matrix->type, it->matrix->k);
+  *begin = panels * thread / threads;
+  *end = panels * (thread + 1) / threads;
+}
+
+/* Packs what is of thread number `part`, by thread number `thread`. */
+static void pack_part(packing *w, size_t index, unsigned part, unsigned thread, unsigned threads) {
   const hr_load_item *it = &w->items[index];
-  /* the next part of a fused tensor still needs its pages */
-  if (it->tensor && (index + 1 == w->count || w->items[index + 1].tensor != it->tensor))
-    hr_source_drop(w->source, it->tensor, 0, it->tensor->bytes);
-  double done = (double)(it->offset + it->bytes) / (double)w->total;
-  if (w->options->progress && !w->options->progress(w->options->progress_data, done))
-    fail(w, HR_ERROR_CANCELLED, it, 0);
+  size_t begin, end, bytes = 0;
+  if (it->matrix) {
+    find_share(w, it, part, threads, &begin, &end);
+    bytes = pack_panels(w, it, begin, end, w->scratch + thread * w->scratch_bytes);
+  } else if (part == index % threads) {
+    pack_floats(w, it);
+    bytes = it->bytes;
+  }
+  atomic_fetch_add(&w->done, bytes);
+}
+
+/* Thread 0 does, so that calls don't overlap. */
+static void report(packing *w, size_t done) {
+  const hr_load_options *o = w->options;
+  if (o->progress && !o->progress(o->progress_data, (double)done / (double)w->total))
+    fail(w, HR_ERROR_CANCELLED, NULL, 0);
 }
 
 static void pack_items(void *arg, unsigned thread, unsigned threads) {
   packing *w = arg;
-  for (size_t i = 0; i < w->count; i++) {
-    const hr_load_item *it = &w->items[i];
-    if (atomic_load(&w->status) != HR_OK) it = NULL; /* go on only to the barriers */
-    if (it && it->matrix)
-      pack_matrix(w, it, thread, threads);
-    else if (it && thread == i % threads)
-      pack_floats(w, it);
-    if (threads > 1) hr_team_barrier(w->options->team, thread);
-    if (thread == 0 && it) leave_item(w, i);
+  for (unsigned i = 0; i < threads; i++) {
+    unsigned part = (thread + i) % threads;
+    while (atomic_load(&w->status) == HR_OK) {
+      size_t index = atomic_fetch_add(&w->next[part], 1);
+      if (index >= w->count) break;
+      pack_part(w, index, part, thread, threads);
+      if (thread == 0) report(w, w->base_offset + atomic_load(&w->done));
+    }
   }
 }
 
@@ -840,6 +880,19 @@ static size_t scratch_bytes(const hr_loaded *loaded) {
   return most;
 }
 
+static hr_status run_packing(packing *w, unsigned threads, hr_error *err) {
+  if (w->options->team)
+    TRY(hr_team_run(w->options->team, threads, pack_items, w, err));
+  else
+    pack_items(w, 0, 1);
+  if (w->count && w->status == HR_OK) {
+    const hr_load_item *last = &w->items[w->count - 1];
+    report(w, last->offset + last->bytes);
+  }
+  if (w->status != HR_OK && err) *err = w->error;
+  return w->status;
+}
+
 hr_status hr_load_items(const hr_source *source, const hr_loaded *loaded, size_t first,
                         size_t count, void *block, const hr_kernels *kernels,
                         const hr_load_options *options, hr_error *err) {
@@ -851,20 +904,16 @@ hr_status hr_load_items(const hr_source *source, const hr_loaded *loaded, size_t
                .base_offset = count ? loaded->items[first].offset : 0,
                .kernels = kernels,
                .options = options,
+               .readers = block == loaded->weights ? &loaded->transformer : NULL,
                .total = loaded->weight_bytes,
-               .scratch_bytes = scratch_bytes(loaded)};
-  w.scratch = hr_calloc(threads, w.scratch_bytes);
-  if (!w.scratch) return hr_fail_memory(err, "loading", threads * w.scratch_bytes);
-  hr_status status = HR_OK;
-  if (threads > 1)
-    status = hr_team_run(options->team, threads, pack_items, &w, err);
-  else
-    pack_items(&w, 0, 1);
+               .scratch = hr_calloc(threads, scratch_bytes(loaded)),
+               .scratch_bytes = scratch_bytes(loaded),
+               .next = hr_calloc(threads, sizeof *w.next)};
+  hr_status status = w.scratch && w.next
+                         ? run_packing(&w, threads, err)
+                         : hr_fail_memory(err, "loading", threads * w.scratch_bytes);
   hr_free(w.scratch);
-  if (status == HR_OK && w.status != HR_OK) {
-    status = w.status;
-    if (err) *err = w.error;
-  }
+  hr_free((void *)w.next);
   return status;
 }
 

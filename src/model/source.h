@@ -55,8 +55,9 @@ const hr_tensor *hr_source_need_tensor(const hr_source *source, const char *name
 /* Tensors of types such as I64 are not counted and not found: files carry masks
  * and counters that nobody needs. This gives such a tensor's type, else NULL. */
 const char *hr_source_refused_type(const hr_source *source, const char *name);
-/* Tells the system that pages in the file are not needed any more: those within
- * bytes from offset of a tensor's data. Any thread may call it. */
+/* Tells the system that pages in the file are not needed any more: those with some of
+ * the bytes from offset of a tensor's data. Any thread may call it; who still reads from
+ * such a page gets it back. */
 void hr_source_drop(const hr_source *source, const hr_tensor *tensor, size_t offset, size_t bytes);
 
 /* --- Values --------------------------------------------------------------
