@@ -2,8 +2,11 @@
  * Memory: what there is, what is needed, what is taken, and what happens when
  * there is none. */
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <ftw.h>
 #include <jansson.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -502,6 +505,185 @@ Test(memory, the_same_for_safetensors) {
   measure(path, HR_WEIGHTS_NATIVE);
   measure(path, HR_WEIGHTS_Q8_0);
   nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* --- Who packs ----------------------------------------------------------------------- */
+
+/* Threads that there are, and what they may use, while a model is loaded: the least of what was
+ * seen each time, since one that has ended is still listed for a moment. */
+typedef struct seen_threads {
+  pid_t before[8]; /* those of the test, who do not count */
+  unsigned threads, elsewhere; /* others; and those whose CPUs are not the expected ones */
+  cpu_set_t expected, packer;
+  unsigned looks;
+} seen_threads;
+
+static bool was_there(const seen_threads *s, pid_t thread) {
+  for (size_t i = 0; i < sizeof s->before / sizeof *s->before; i++)
+    if (s->before[i] == thread) return true;
+  return false;
+}
+
+/* Those that were not there before; their numbers go to threads if that is not NULL. */
+static unsigned count_threads(const seen_threads *s, unsigned *elsewhere, pid_t *threads) {
+  unsigned count = 0;
+  DIR *folder = opendir("/proc/self/task");
+  cr_assert(folder);
+  for (struct dirent *entry; (entry = readdir(folder));) {
+    pid_t thread = atoi(entry->d_name);
+    cpu_set_t set;
+    if (thread <= 0 || was_there(s, thread) || sched_getaffinity(thread, sizeof set, &set) != 0)
+      continue;
+    if (threads && count < sizeof s->before / sizeof *s->before) threads[count] = thread;
+    count++;
+    if (elsewhere && !CPU_EQUAL(&set, &s->expected)) ++*elsewhere;
+  }
+  closedir(folder);
+  return count;
+}
+
+static bool look_at_threads(void *data, double done) {
+  seen_threads *s = data;
+  unsigned elsewhere = 0, threads = count_threads(s, &elsewhere, NULL);
+  (void)done;
+  if (s->looks == 0) sched_getaffinity(0, sizeof s->packer, &s->packer);
+  if (s->looks == 0 || threads < s->threads) s->threads = threads;
+  if (s->looks == 0 || elsewhere < s->elsewhere) s->elsewhere = elsewhere;
+  if (s->looks++ < 10) usleep(2000);
+  return true;
+}
+
+static cli_image image_of(const char *text) {
+  hr_error err;
+  cli_shape shape;
+  cli_image image;
+  cr_assert_eq(cli_shape_parse(text, &shape, &err), HR_OK, "%s", err.message);
+  cr_assert_eq(cli_image_make(&shape, NULL, NULL, &image, &err), HR_OK, "%s", err.message);
+  return image;
+}
+
+static seen_threads load_with(const cli_image *image, hr_model_options o, cpu_set_t expected) {
+  hr_error err;
+  seen_threads s = {.expected = expected};
+  pid_t before[sizeof s.before / sizeof *s.before] = {0};
+  (void)count_threads(&s, NULL, before);
+  memcpy(s.before, before, sizeof before);
+  char cores[16] = "";
+  if (o.cores) snprintf(cores, sizeof cores, "%s", o.cores);
+  if (o.cores) o.cores = cores;
+  o.progress = look_at_threads;
+  o.progress_data = &s;
+  o.defer_weights = true;
+  hr_model *model = hr_model_open_memory(image->data, image->bytes, "drawn", &o, &err);
+  cr_assert(model, "%s", err.message);
+  memset(cores, 'x', sizeof cores - 1); /* it was copied */
+  cr_assert_eq(hr_model_load(model, &err), HR_OK, "%s", err.message);
+  cr_expect(s.looks > 1);
+  hr_model_free(model);
+  return s;
+}
+
+Test(memory, loading_keeps_to_the_wishes) {
+  cpu_set_t all, one;
+  hr_model_options o;
+  char last[16];
+  size_t cpu = CPU_SETSIZE - 1;
+  cr_assert_eq(sched_getaffinity(0, sizeof all, &all), 0);
+  while (!CPU_ISSET(cpu, &all)) cpu--;
+  CPU_ZERO(&one);
+  CPU_SET(cpu, &one);
+  snprintf(last, sizeof last, "%zu", cpu);
+  cli_image large = image_of("dim=512,layers=2,vocab=32768:q8_0");
+  cli_image small = image_of("dim=64,layers=2,vocab=512:q8_0");
+
+  hr_model_options_init(&o);
+  o.threads = 1;
+  cr_expect_eq(load_with(&large, o, all).threads, 0); /* the caller packs */
+  o.cores = last;
+  const cli_image *images[] = {&large, &small};
+  for (int i = 0; i < 2; i++) {
+    seen_threads s = load_with(images[i], o, one);
+    cr_expect_eq(s.threads, 1, "%u", s.threads);
+    cr_expect(s.elsewhere == 0 && CPU_EQUAL(&s.packer, &one));
+  }
+  hr_model_options_init(&o);
+  o.threads = 2;
+  o.no_pin = true;
+  cr_expect_eq(load_with(&large, o, all).elsewhere, 0);
+  cli_image_free(&large);
+  cli_image_free(&small);
+}
+
+/* Who packed which panel. */
+enum { PACKED_MOST = 1 << 16 };
+static struct {
+  hr_pack_fn *pack;
+  _Atomic unsigned count;
+  struct {
+    const char *panel;
+    pid_t thread;
+  } at[PACKED_MOST];
+  _Atomic unsigned begun;
+} noted;
+
+/* The first panel of each of two threads waits for the other's. */
+static void pack_noted(const void *src, size_t stride, size_t rows, size_t k, void *panel) {
+  static _Thread_local bool begun;
+  unsigned i = atomic_fetch_add(&noted.count, 1);
+  if (i < PACKED_MOST) {
+    noted.at[i].panel = panel;
+    noted.at[i].thread = gettid();
+  }
+  if (!begun) atomic_fetch_add(&noted.begun, 1);
+  for (int ms = 0; !begun && noted.begun < 2 && ms < 20000; ms++) usleep(1000);
+  begun = true;
+  noted.pack(src, stride, rows, k, panel);
+}
+
+static pid_t packer_of(const hr_matrix *m, size_t panel) {
+  const char *place = (const char *)m->panels + panel * hr_panel_bytes(m->type, m->k);
+  for (unsigned i = 0; i < noted.count; i++)
+    if (noted.at[i].panel == place) return noted.at[i].thread;
+  cr_assert_fail("a panel was not packed");
+  return 0;
+}
+
+/* A part may be taken over by the other thread, but only as a whole. */
+static void check_parts(const hr_transformer *t, const hr_matrix *m) {
+  size_t before = 0, begin, end;
+  for (unsigned thread = 0; thread < 2; thread++, before = end) {
+    hr_panels_of_thread(t, m, thread, 2, NULL, &begin, &end);
+    cr_assert_eq(begin, before);
+    for (size_t i = begin; i + 1 < end; i++)
+      cr_assert_eq(packer_of(m, i), packer_of(m, i + 1), "panel %zu of %zu..%zu", i, begin, end);
+  }
+  cr_assert_eq(before, (m->n + HR_PANEL_ROWS - 1) / HR_PANEL_ROWS);
+}
+
+Test(memory, panels_are_packed_by_the_thread_that_will_read_them) {
+  hr_error err;
+  hr_model_options o;
+  cli_image image = image_of("dim=512,layers=4,heads=8,kv=2,ffn=1376,vocab=16384:q8_0");
+  hr_model_options_init(&o);
+  o.threads = 2;
+  o.no_pin = true;
+  o.defer_weights = true;
+  hr_model *model = hr_model_open_memory(image.data, image.bytes, "drawn", &o, &err);
+  cr_assert(model, "%s", err.message);
+  noted.pack = model->kernels.pack_q8;
+  model->kernels.pack_q8 = pack_noted;
+  cr_assert_eq(hr_model_load(model, &err), HR_OK, "%s", err.message);
+  cr_assert(noted.count <= PACKED_MOST && noted.begun == 2);
+
+  const hr_transformer *t = &model->loaded.transformer;
+  for (size_t i = 0; i < model->loaded.held_count; i++)
+    check_parts(t, model->loaded.held[i].matrix);
+  size_t begin, end; /* both began, each with its part of the first matrix */
+  hr_panels_of_thread(t, model->loaded.held[0].matrix, 1, 2, NULL, &begin, &end);
+  cr_expect_neq(packer_of(model->loaded.held[0].matrix, 0),
+                packer_of(model->loaded.held[0].matrix, begin));
+  hr_model_free(model);
+  cli_image_free(&image);
 }
 
 /* --- When there is none -------------------------------------------------------------- */

@@ -90,6 +90,10 @@ typedef struct hr_model_options {
   hr_progress_fn *progress;  /* may be NULL */
   void *progress_data;
   bool defer_weights;        /* leave the weights to hr_model_load; see hr_model_memory */
+  unsigned threads;          /* that pack the weights, and where they run: give what sessions of */
+  unsigned threads_batch;    /* the model will be given (hr_session_options), so that each of    */
+  bool no_pin;               /* their threads finds its weights in memory that is near to it.    */
+  const char *cores;         /* Never changes a result. cores is copied */
 } hr_model_options;
 
 /* Fills in the defaults, in as many bytes as the program that calls it knows, and

@@ -332,8 +332,19 @@ static bool all_tiers(const bench *b) {
   return b->set.common.isa && strcmp(b->set.common.isa, "all") == 0;
 }
 
+/* The weights of all sessions are packed by as many threads as the largest has. */
+static unsigned threads_to_load(const bench *b) {
+  unsigned most = 0;
+  for (size_t i = 0; i < b->threads.count; i++) {
+    if (b->threads.item[i] == 0) return 0;
+    if (b->threads.item[i] > most) most = (unsigned)b->threads.item[i];
+  }
+  return most;
+}
+
 static int open_model(bench *b) {
   cli_common common = b->set.common;
+  common.threads.value = threads_to_load(b);
   if (all_tiers(b)) common.isa = NULL;
   return bench_load(b, &common);
 }

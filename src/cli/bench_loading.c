@@ -86,12 +86,19 @@ static hr_model *open_image(bench *b, const cli_common *common, int *status) {
   o.isa = common->isa;
   o.progress = cli_report_progress;
   o.progress_data = show ? &progress : NULL;
+  o.defer_weights = true;
+  cli_threads_to_load(common, &o);
   hr_model *model = hr_model_open_memory(b->image.data, b->image.bytes, b->shape.name, &o, &err);
-  cli_end_progress(&progress);
   if (!model)
     *status = cli_fail_error(err.status == HR_ERROR_USAGE ? common->isa_from : NULL, &err);
-  else if (common->log.given)
-    cli_visit_kernels(hr_model_isa(model), log_kernel, NULL);
+  else if (hr_model_load(model, &err) != HR_OK)
+    *status = cli_fail_error(NULL, &err);
+  cli_end_progress(&progress);
+  if (*status != HR_OK) {
+    hr_model_free(model);
+    return NULL;
+  }
+  if (common->log.given) cli_visit_kernels(hr_model_isa(model), log_kernel, NULL);
   return model;
 }
 

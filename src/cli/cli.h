@@ -52,6 +52,9 @@ hr_session *cli_open_session(const cli_common *common, const hr_model *model, in
 /* What the common options ask of a session; 0 positions when they leave that open. */
 void cli_session_options(const cli_common *common, hr_session_options *options);
 
+/* Which threads are to pack the weights: those that are asked for to run them. */
+void cli_threads_to_load(const cli_common *common, hr_model_options *options);
+
 /* Token ids from "1,2 3" or "@FILE"; *ids is to be freed. Returns a status. */
 int cli_read_ids(const char *where, const char *text, int32_t **ids, size_t *count);
 /* Text to ids; *ids is to be freed. */

@@ -157,6 +157,13 @@ void cli_tell_about_model(const cli_common *common, const hr_model *model) {
   if (!common->quiet && hr_model_note(model)) cli_note("note: %s", hr_model_note(model));
 }
 
+void cli_threads_to_load(const cli_common *common, hr_model_options *options) {
+  options->threads = (unsigned)common->threads.value;
+  options->threads_batch = (unsigned)common->threads_batch.value;
+  options->no_pin = common->no_pin;
+  options->cores = common->cores;
+}
+
 static hr_model *open_model(const cli_common *common, const char *name, bool vocabulary_only,
                             cli_progress *progress, int *status) {
   hr_error err;
@@ -168,6 +175,7 @@ static hr_model *open_model(const cli_common *common, const char *name, bool voc
   options.defer_weights = !vocabulary_only;
   options.progress = cli_report_progress;
   options.progress_data = progress;
+  cli_threads_to_load(common, &options);
   hr_model *model;
   if (!name || strcmp(name, CLI_BUILTIN) == 0) {
     model =
@@ -195,6 +203,7 @@ hr_model *cli_open_model(const cli_common *common, const char *name, bool vocabu
   if (!model) return NULL;
   if (!vocabulary_only) {
     *status = cli_check_memory(common, model);
+    cli_choose_threads_to_load(common, model);
     if (*status == HR_OK && hr_model_load(model, &err) != HR_OK)
       *status = cli_fail_error(NULL, &err);
     cli_end_progress(&progress);

@@ -51,8 +51,12 @@ static int write_weights(const settings *s, const hr_model *model, const hr_pack
   bool show = isatty(STDERR_FILENO) && !s->common.quiet;
   hr_load_options options = {.progress = cli_report_progress,
                              .progress_data = show ? &progress : NULL};
-  if (model->loaded.weight_bytes >= PARALLEL_BYTES) {
-    options.team = hr_team_create(NULL, &err);
+  if (model->loaded.weight_bytes >= PARALLEL_BYTES || s->common.cores) {
+    const hr_team_options team = {.threads = (unsigned)s->common.threads.value,
+                                  .threads_batch = (unsigned)s->common.threads_batch.value,
+                                  .no_pin = s->common.no_pin,
+                                  .cores = s->common.cores};
+    options.team = hr_team_create(&team, &err);
     if (!options.team) return cli_fail_error(NULL, &err);
   }
   hr_status status = hr_packed_file_write(file, model->source, &model->loaded, &model->kernels,

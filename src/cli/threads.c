@@ -259,6 +259,20 @@ int cli_choose_threads(const cli_common *common, const hr_model *model, unsigned
   return status;
 }
 
+void cli_choose_threads_to_load(const cli_common *common, hr_model *model) {
+  kept k;
+  hr_error err;
+  if (common->threads.value || model->loaded.mapped) return;
+  machine *m = calloc(1, sizeof *m);
+  if (m && read_machine(common, m, &err) == HR_OK && hr_calibration_wanted(&m->calibration) &&
+      find_kept(m->key, size_of(model), &k)) {
+    model->options.threads = k.one;
+    if (k.many) model->options.threads_batch = k.many;
+  }
+  if (m) hr_topology_free(m->topology);
+  free(m);
+}
+
 /* --- In words ---------------------------------------------------------------------- */
 
 static void describe_kept(uint64_t key, cli_line_fn *line, void *data) {

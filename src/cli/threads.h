@@ -11,6 +11,10 @@
 int cli_choose_threads(const cli_common *common, const hr_model *model, unsigned *one,
                        unsigned *many);
 
+/* The same for packing the weights of a planned model, without trials: those need the
+ * weights, so the first load goes by the rule. */
+void cli_choose_threads_to_load(const cli_common *common, hr_model *model);
+
 /* Warns when an OpenMP variable is set that may have bound this process to fewer CPUs
  * before it began. */
 void cli_warn_of_binding(void);

@@ -16,7 +16,8 @@
 struct hr_model {
   char *path;
   hr_kernels kernels;
-  hr_model_options options;
+  hr_model_options options; /* strings in it are not the caller's */
+  char *cores;              /* options.cores */
   hr_source *source;        /* open until the weights are packed; longer where they are mapped */
   hr_loaded loaded;         /* not for vocabulary_only */
   bool is_planned;          /* loaded holds description and sizes */

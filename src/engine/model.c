@@ -60,12 +60,17 @@ static hr_status open_tokenizer(hr_model *model, const hr_source *source, hr_err
 /* Bytes from which starting threads is worth their while. */
 enum { PARALLEL_BYTES = 16 << 20 };
 
+/* The team is the one that a session with the same options will have. Where cores are
+ * named, not even little is packed elsewhere. */
 static hr_status load_weights(hr_model *model, hr_error *err) {
   const hr_source *source = model->source;
-  hr_load_options load = {.progress = model->options.progress,
-                          .progress_data = model->options.progress_data};
-  if (!model->loaded.mapped && model->loaded.weight_bytes >= PARALLEL_BYTES) {
-    load.team = hr_team_create(NULL, err);
+  const hr_model_options *o = &model->options;
+  const hr_team_options team = {.threads = o->threads, .threads_batch = o->threads_batch,
+                                .no_pin = o->no_pin, .cores = o->cores};
+  hr_load_options load = {.progress = o->progress, .progress_data = o->progress_data};
+  bool large = model->loaded.weight_bytes >= PARALLEL_BYTES;
+  if (!model->loaded.mapped && (large || o->cores)) {
+    load.team = hr_team_create(&team, err);
     if (!load.team) return err->status;
   }
   hr_status status = hr_load(source, &model->kernels, &load, &model->loaded, err);
@@ -120,14 +125,18 @@ static hr_model *create(hr_source *source, const hr_model_options *options, hr_e
   const char *path = hr_source_path(source);
   hr_model *model = hr_calloc(1, sizeof *model);
   if (model) model->path = hr_strndup(path, strlen(path));
-  if (!model || !model->path) {
+  const char *cores = options->cores;
+  if (model && cores) model->cores = hr_strndup(cores, strlen(cores));
+  if (!model || !model->path || (cores && !model->cores)) {
     hr_fail_memory(err, "model", sizeof *model);
+    if (model) hr_free(model->path);
     hr_free(model);
     hr_source_close(source);
     return NULL;
   }
   model->source = source;
   model->options = *options;
+  model->options.cores = model->cores;
   return model;
 }
 
@@ -190,6 +199,7 @@ void hr_model_free(hr_model *model) {
   hr_loaded_finish(&model->loaded);
   hr_source_close(model->source);
   hr_free(model->path);
+  hr_free(model->cores);
   hr_free(model);
 }
 
