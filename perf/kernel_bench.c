@@ -327,16 +327,18 @@ typedef struct reading {
   heads *heads;
 } reading;
 
-/* Plain reading: the faster of one stream and of four. */
+/* Plain reading: the faster of one stream and of four. From memory the width of loads counts
+ * for little: each is read by another one. */
 static void read_streams(const char *at, size_t bytes, size_t streams) {
+  size_t width[PERF_MOST_WIDTHS], widths = perf_read_widths(hr_cpu_features(), width);
   size_t each = bytes / streams / PERF_READ_STEP * PERF_READ_STEP;
-  perf_read(at, each, each, streams, (hr_cpu_features() & HR_CPU_AVX2) != 0);
+  perf_read(at, each, each, streams, streams > 1 ? width[0] : width[widths - 1]);
 }
 static void read_one(const reading *r) {
   read_streams(r->data, r->bytes, 1);
 }
 static void read_four(const reading *r) {
-  read_streams(r->data, r->bytes, 4);
+  read_streams(r->data, r->bytes, PERF_MOST_STREAMS);
 }
 
 static void read_product(const reading *r) {
@@ -530,7 +532,7 @@ typedef struct rows {
   float *x, *y, *up;
   char *packed; /* a panel, a quantized row, a part of a cache */
   char *plain;  /* what is read for the limit */
-  bool wide;    /* asking the CPU each time would take longer than the reading */
+  size_t width; /* of its loads */
 } rows;
 
 /* SLOT(slot, bytes, call): bytes that one call reads, each operand once. What works
@@ -585,7 +587,7 @@ ROW_CALLS(ROW_FUNCTION)
 #undef ROW_FUNCTION
 
 static void call_read(const rows *d) {
-  perf_read(d->plain, BYTES_IN_CACHE, BYTES_IN_CACHE, 1, d->wide);
+  perf_read(d->plain, BYTES_IN_CACHE, BYTES_IN_CACHE, 1, d->width);
 }
 
 /* Calls a second: so many of them that asking the clock does not count. */
@@ -598,12 +600,25 @@ static double calls_per_second(void (*call)(const rows *), const rows *d) {
   }
 }
 
+/* By the loads that are fastest. */
+static double read_rate(const rows *d) {
+  size_t width[PERF_MOST_WIDTHS], widths = perf_read_widths(hr_cpu_features(), width);
+  rows by = *d;
+  double best = 0;
+  for (size_t i = 0; i < widths; i++) {
+    by.width = width[i];
+    double rate = calls_per_second(call_read, &by) * BYTES_IN_CACHE;
+    if (rate > best) best = rate;
+  }
+  return best;
+}
+
 static void row_kernel(run *r, const rows *d, const char *name, double bytes,
                        void (*call)(const rows *)) {
   result all = {.rounds = 0};
   if (r->end != PERF_KERNEL_DONE) return;
   for (int round = -1; round < rounds_of(r, ROUNDS); round++) {
-    double limit = calls_per_second(call_read, d) * BYTES_IN_CACHE;
+    double limit = read_rate(d);
     double rate = calls_per_second(call, d) * bytes;
     if (round >= 0) keep(&all, rate, limit);
   }
@@ -615,8 +630,7 @@ static void row_kernel(run *r, const rows *d, const char *name, double bytes,
 static void all_rows(run *r) {
   rows d = {.t = r->t, .x = floats(&r->pool, WIDTH), .y = floats(&r->pool, WIDTH),
             .up = floats(&r->pool, WIDTH), .packed = memory(&r->pool, WIDTH * 4 * HR_KEY_BLOCK),
-            .plain = memory(&r->pool, BYTES_IN_CACHE),
-            .wide = (hr_cpu_features() & HR_CPU_AVX2) != 0};
+            .plain = memory(&r->pool, BYTES_IN_CACHE)};
   if (!r->pool.failed) {
     fill_halves(d.plain, BYTES_IN_CACHE);
 #define ROW(slot, bytes, ...) row_kernel(r, &d, r->t->name.slot, bytes, call_##slot);

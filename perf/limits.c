@@ -3,8 +3,9 @@
  * put loads between the instructions, and the peak would be too low. */
 #include "perf/limits.h"
 
-#include <stdint.h>
 #include <string.h>
+
+#include "kernels/select.h"
 
 #define REPEAT_10(one) one(0) one(1) one(2) one(3) one(4) one(5) one(6) one(7) one(8) one(9)
 
@@ -139,7 +140,7 @@ static inline void read_step(const char *at) {
 }
 
 #if defined(__x86_64__)
-static inline void read_step_wide(const char *at) {
+static inline void read_step_ymm(const char *at) {
   __asm__ volatile(
       "vmovaps (%0),%%ymm0\n\tvmovaps 32(%0),%%ymm1\n\tvmovaps 64(%0),%%ymm2\n\t"
       "vmovaps 96(%0),%%ymm3\n\tvmovaps 128(%0),%%ymm4\n\tvmovaps 160(%0),%%ymm5\n\t"
@@ -148,18 +149,44 @@ static inline void read_step_wide(const char *at) {
       : "r"(at)
       : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "memory");
 }
+
+static inline void read_step_zmm(const char *at) {
+  __asm__ volatile(
+      "vmovaps (%0),%%zmm0\n\tvmovaps 64(%0),%%zmm1\n\tvmovaps 128(%0),%%zmm2\n\t"
+      "vmovaps 192(%0),%%zmm3"
+      :
+      : "r"(at)
+      : "xmm0", "xmm1", "xmm2", "xmm3", "memory");
+}
 #endif
 
-void perf_read(const char *at, size_t length, size_t stride, size_t streams, bool wide) {
+size_t perf_read_widths(uint32_t features, size_t width[PERF_MOST_WIDTHS]) {
+  size_t count = 0;
+#if defined(__x86_64__)
+  if (features & HR_CPU_AVX2) width[count++] = 32;
+  if (features & HR_CPU_AVX512VNNI) width[count++] = 64;
+#endif
+  (void)features;
+  if (!count) width[count++] = 16;
+  return count;
+}
+
+/* As many streams of one kind of step. */
+#define READ(step)                                           \
+  for (; at < end; at += PERF_READ_STEP)                     \
+    for (size_t s = 0; s < streams; s++) step(at + s * stride);
+
+void perf_read(const char *at, size_t length, size_t stride, size_t streams, size_t width) {
   const char *end = at + length;
 #if defined(__x86_64__)
-  if (wide) {
-    for (; at < end; at += PERF_READ_STEP)
-      for (size_t s = 0; s < streams; s++) read_step_wide(at + s * stride);
+  if (width == 64) {
+    READ(read_step_zmm)
+    __asm__ volatile("vzeroupper");
+  } else if (width == 32) {
+    READ(read_step_ymm)
     __asm__ volatile("vzeroupper");
   }
 #endif
-  (void)wide;
-  for (; at < end; at += PERF_READ_STEP)
-    for (size_t s = 0; s < streams; s++) read_step(at + s * stride);
+  (void)width;
+  READ(read_step)
 }

@@ -5,8 +5,8 @@
 #ifndef HR_PERF_LIMITS_H
 #define HR_PERF_LIMITS_H
 
-#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* The loops of a kernel tier, with the multiply-adds of one turn: the int8
  * products of the tier's own instructions, and its widest fp32 fma; and what the q8
@@ -26,10 +26,15 @@ typedef struct perf_peaks {
  * must have what the tier needs. */
 const perf_peaks *perf_peaks_of(const char *tier);
 
+/* Bytes of one load that the CPU has beside the narrowest, for its features (kernels/select.h):
+ * which of them reads fastest differs, so that a limit is the best of all. Returns how many. */
+enum { PERF_MOST_WIDTHS = 2 };
+size_t perf_read_widths(uint32_t features, size_t width[PERF_MOST_WIDTHS]);
+
 /* Reads length bytes (a multiple of PERF_READ_STEP) at each of at, at + stride,
  * ...: that many streams side by side, at most PERF_MOST_STREAMS. at and stride
- * are multiples of 64. wide: the CPU has AVX2 (x86 only). */
+ * are multiples of 64. width: one of perf_read_widths. */
 enum { PERF_READ_STEP = 256, PERF_MOST_STREAMS = 4 };
-void perf_read(const char *at, size_t length, size_t stride, size_t streams, bool wide);
+void perf_read(const char *at, size_t length, size_t stride, size_t streams, size_t width);
 
 #endif

@@ -22,8 +22,7 @@ typedef struct window {
   void (*loop)(size_t turns); /* or reading, */
   double loop_work;
   const bench_region *region; /* or, with neither, barriers */
-  size_t streams;
-  bool wide;
+  size_t streams, width; /* of the reading */
   bool stop;    /* barriers: all leave after the same one */
   double *rate; /* of each thread */
 } window;
@@ -36,7 +35,7 @@ static double read_piece(const window *w, unsigned thread, size_t *at) {
   while (done < piece) {
     if (*at >= each) *at = 0;
     size_t length = piece < each - *at ? piece : each - *at;
-    perf_read(r->data + thread * r->stride + *at, length, each, w->streams, w->wide);
+    perf_read(r->data + thread * r->stride + *at, length, each, w->streams, w->width);
     *at += length;
     done += length;
   }
@@ -106,13 +105,15 @@ static double rate_of(window *w, unsigned threads, hr_error *err) {
   return sum;
 }
 
-/* The faster of one stream and of four: machines differ. */
+/* The fastest of one stream and of four, by each width of loads: machines differ. */
 double bench_rate_of_reading(hr_team *team, unsigned threads, const bench_region *region,
                              double seconds, hr_error *err) {
+  size_t width[PERF_MOST_WIDTHS], widths = perf_read_widths(hr_cpu_features(), width);
   double best = 0;
   window w = {.team = team, .region = region, .seconds = seconds};
-  w.wide = hr_cpu_features() & HR_CPU_AVX2;
-  for (w.streams = 1; w.streams <= PERF_MOST_STREAMS; w.streams += PERF_MOST_STREAMS - 1) {
+  for (size_t i = 0; i < 2 * widths; i++) {
+    w.streams = i % 2 ? PERF_MOST_STREAMS : 1;
+    w.width = width[i / 2];
     double rate = rate_of(&w, threads, err);
     if (rate > best) best = rate;
   }
