@@ -8,6 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "block/forward.h"
 #include "cli/statistics.h"
@@ -15,6 +19,7 @@
 #include "kernels/select.h"
 #include "model/source.h"
 #include "perf/kernel_bench.h"
+#include "perf/limits.h"
 #include "tests/support/schema.h"
 #include "tests/support/shell.h"
 
@@ -435,6 +440,28 @@ Test(bench, the_machine_is_measured_too) {
   cr_expect_gt(number(json_object_get(json_array_get(caches, 0), "one"), "best"), 0);
   cr_expect_eq(json_array_size(peaks), json_object_size(json_object_get(d, "kernels")) - 1);
   json_decref(d);
+}
+
+/* Behind the last byte is a page that must not be touched. */
+Test(bench, reading_stays_within_its_bytes) {
+  size_t width[PERF_MOST_WIDTHS], page = (size_t)sysconf(_SC_PAGESIZE);
+  char *at = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  cr_assert(at != MAP_FAILED && mprotect(at + page, page, PROT_NONE) == 0);
+  size_t widths = perf_read_widths(hr_cpu_features(), width), step = PERF_READ_STEP;
+  for (size_t i = 0; i < widths; i++) {
+    perf_read(at, page, page, 1, width[i]);
+    perf_read(at + page - step, step, step, 1, width[i]);
+    perf_read(at, page / PERF_MOST_STREAMS, page / PERF_MOST_STREAMS, PERF_MOST_STREAMS, width[i]);
+  }
+  munmap(at, 2 * page);
+#ifdef __x86_64__
+  cr_expect_eq(perf_read_widths(0, width), 1);
+  cr_expect_eq(width[0], 16);
+  cr_expect_eq(perf_read_widths(HR_CPU_AVX2, width), 1);
+  cr_expect_eq(width[0], 32);
+  cr_expect_eq(perf_read_widths(HR_CPU_AVX2 | HR_CPU_AVX512VNNI, width), 2);
+  cr_expect_eq(width[1], 64);
+#endif
 }
 
 /* A file just written is in memory; whether it can be dropped, the system decides. */
@@ -994,6 +1021,38 @@ Test(bench, what_can_not_be_measured_is_an_error) {
 #define LARGE "dim=1024,layers=1,heads=8,ffn=2048,vocab=16384,tied=1:f32"
 
 /* A reader that begins late makes the writing of 100 MB take more than a second. */
+/* Nothing is measured, drawn or read before: a run of so many tokens would take minutes. */
+Test(bench, where_nothing_can_be_written_is_said_at_once) {
+  static const char *const lines[] = {
+      "$H bench -q -p 100000 -n 0 -r 100 -c 200000 --json $D",
+      "$H bench -q --synthetic llama-7b:q8_0 --save $D",
+      "cd $D && $H compare --html . a.json",
+      "mkdir $D/d && $H bench -q -p 100000 -n 0 -r 100 --json $D/d/",
+  };
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    result r = shell(lines[i]);
+    cr_expect_eq(r.status, 3, "%s: status %d, %s", lines[i], r.status, r.err);
+    cr_expect_eq(lines_of(r.err), 1, "%s: %s", lines[i], r.err);
+    cr_expect(strstr(r.err, "expected to write a file there") && !*r.out, "%s: %s%s", lines[i],
+              r.out, r.err);
+    finish(&r);
+  }
+  /* a special file that is no device and no pipe */
+  char folder[] = "/tmp/headrow-bench-XXXXXX", line[256];
+  struct sockaddr_un to = {.sun_family = AF_UNIX};
+  cr_assert_not_null(mkdtemp(folder));
+  snprintf(to.sun_path, sizeof to.sun_path, "%s/s", folder);
+  int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  cr_assert(fd >= 0 && bind(fd, (struct sockaddr *)&to, sizeof to) == 0);
+  snprintf(line, sizeof line, "$H bench -q -p 100000 -n 0 -r 100 --json %s/s", folder);
+  result r = shell(line);
+  cr_expect(r.status == 3 && strstr(r.err, "expected to write a file there"), "%s", r.err);
+  finish(&r);
+  close(fd);
+  unlink(to.sun_path);
+  rmdir(folder);
+}
+
 Test(bench, writing_a_model_shows_its_progress) {
   result o = shell_on_terminal("mkfifo $D/p; { sleep 1.5; cat; } <$D/p >$D/m.gguf & "
                                "$H bench --synthetic " LARGE " --save $D/p -p 0 -n 0; s=$?; wait; "

@@ -45,9 +45,25 @@ static int fail(const char *path, int error) {
   return cli_fail(HR_ERROR_FILE, "%s: %s, expected to write a file there", path, strerror(error));
 }
 
+/* An errno, 0 where it can be written to. A device tells by being opened; a pipe would wait
+ * for who reads it, or lose them. */
+static int check_special(const char *path) {
+  struct stat s;
+  if (stat(path, &s) != 0) return errno;
+  if (S_ISDIR(s.st_mode)) return EISDIR;
+  if (!S_ISCHR(s.st_mode) && !S_ISBLK(s.st_mode) && !S_ISFIFO(s.st_mode)) return ENXIO;
+  if (S_ISFIFO(s.st_mode)) return access(path, W_OK) == 0 ? 0 : errno;
+  int fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (fd < 0) return errno;
+  close(fd);
+  return 0;
+}
+
 int cli_check_save(const char *path) {
   char *temporary;
-  if (is_special(path)) return access(path, W_OK) == 0 ? HR_OK : fail(path, errno);
+  int special = is_special(path) ? check_special(path) : 0;
+  if (special) return fail(path, special);
+  if (is_special(path)) return HR_OK;
   if (asprintf(&temporary, "%s.XXXXXX", path) < 0) return cli_fail_memory();
   int fd = mkstemp(temporary), error = fd < 0 ? errno : 0;
   if (fd >= 0) {
