@@ -8,6 +8,7 @@
  *     TSAN_OPTIONS=ignore_noninstrumented_modules=1 sched_stress
  */
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -52,17 +53,32 @@ static uint64_t run(stress *s, unsigned threads, uint32_t seed) {
   return sum;
 }
 
+/* The caller goes to a thread's CPU, where those are pinned. */
+static void move_caller(const stress *s, unsigned thread) {
+  cpu_set_t set;
+  int cpu = hr_team_cpu(s->team, thread);
+  if (cpu < 0) return;
+  CPU_ZERO(&set);
+  CPU_SET((size_t)cpu, &set);
+  (void)pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+}
+
 static int check(stress *s, const char *who) {
+  cpu_set_t before;
+  unsigned i = 0;
   s->steps = STEPS;
   s->shares = NULL;
   uint64_t expected = run(s, 1, 0);
-  for (unsigned i = 0; i < ROUNDS; i++) {
+  if (pthread_getaffinity_np(pthread_self(), sizeof before, &before) != 0) return 1;
+  bool same = true;
+  for (; same && i < ROUNDS; i++) {
     s->shares = i % 3 ? uneven : NULL;
-    if (run(s, i % s->most + 1, i % 2 ? i : 0) == expected) continue;
-    printf("%s: round %u differs\n", who, i);
-    return 1;
+    if (i % 5 == 0) move_caller(s, i / 5 % s->most);
+    same = run(s, i % s->most + 1, i % 2 ? i : 0) == expected;
+    if (!same) printf("%s: round %u differs\n", who, i);
   }
-  return 0;
+  (void)pthread_setaffinity_np(pthread_self(), sizeof before, &before);
+  return !same;
 }
 
 static void *check_elsewhere(void *arg) {

@@ -948,6 +948,15 @@ static void check_own_mask(const cpu_set_t *before) {
   cr_expect(CPU_EQUAL(before, &after), "the caller's mask has changed");
 }
 
+static bool has_quota(void) {
+  hr_limits *limits = calloc(1, sizeof *limits);
+  cr_assert(limits);
+  hr_limits_read(limits, "/");
+  bool any = limits->quotas > 0;
+  free(limits);
+  return any;
+}
+
 Test(sched, pinning_leaves_the_caller_alone) {
   cpu_set_t before;
   unsigned cpus = cpus_allowed();
@@ -968,6 +977,30 @@ Test(sched, pinning_leaves_the_caller_alone) {
     hr_team_free(team);
     check_own_mask(&before);
   }
+}
+
+/* Where threads fill all CPUs the caller would be one too many: whichever of them it is
+ * on, it does the part of the thread that is pinned there. */
+Test(sched, the_caller_does_the_part_of_its_cpu) {
+  cpu_set_t before, one;
+  unsigned cpus = cpus_allowed();
+  cr_assert(pthread_getaffinity_np(pthread_self(), sizeof before, &before) == 0);
+  hr_team *team = team_of(cpus < 64 ? cpus : 64, false);
+  bool fills = cpus > 1 && cpus <= 64 && hr_team_cpu(team, 0) >= 0 && !has_quota();
+  for (unsigned i = 0; fills && i < 2 * cpus; i++) {
+    mask_test t = {0};
+    CPU_ZERO(&one);
+    CPU_SET((size_t)hr_team_cpu(team, i % cpus), &one);
+    cr_assert(pthread_setaffinity_np(pthread_self(), sizeof one, &one) == 0);
+    RUN(team, cpus, mask_pass, &t);
+    for (unsigned j = 0; j < cpus; j++) {
+      cr_expect(t.cpus[j] == 1 && t.only[j] == hr_team_cpu(team, j), "thread %u", j);
+      cr_expect(!pthread_equal(t.self[j], pthread_self()) == (j != i % cpus), "thread %u", j);
+    }
+    check_own_mask(&one);
+  }
+  cr_assert(pthread_setaffinity_np(pthread_self(), sizeof before, &before) == 0);
+  hr_team_free(team);
 }
 
 Test(sched, inherited_mask_is_the_frame) {

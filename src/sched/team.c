@@ -7,8 +7,8 @@
  * our code, not in the runtime's, whose spinning can't be bounded from inside a
  * library.
  *
- * Thread 0 of a pass is the caller itself where that serves best (see runs_here)
- * and the leader otherwise. */
+ * The caller takes the place of one of the threads in a pass where that serves best
+ * (see part_of_caller); the thread itself sleeps on. */
 #include "sched/team.h"
 
 #include <omp.h>
@@ -54,7 +54,7 @@ struct hr_team {
   void *arg;
   unsigned threads;
   uint64_t spin_ns;
-  bool here; /* thread 0 is the caller, who is not pinned */
+  int own; /* the thread whose part the caller does, who is not pinned; -1: none */
   _Atomic int shared_cpu; /* CPU that the caller shares with a pinned thread; -1: none */
 
   unsigned size; /* threads of the region */
@@ -117,21 +117,27 @@ static bool arrive(hr_team *team, unsigned thread) {
          last_to_arrive(&team->root, (threads + FAN_IN - 1) / FAN_IN);
 }
 
-/* The CPU that the caller is on if another thread of the pass is pinned to it, else -1. */
-static int find_shared_cpu(const hr_team *team, unsigned threads, bool here) {
-  int cpu = team->pinned ? sched_getcpu() : -1;
+/* The thread of the pass that is pinned to a CPU, other than `but`; -1: none. */
+static int thread_on(const hr_team *team, int cpu, unsigned threads, int but) {
   if (cpu < 0 || !hr_cpuset_has(&team->seats, (unsigned)cpu)) return -1;
-  for (unsigned i = here ? 1 : 0; i < threads; i++)
-    if ((int)team->placement.seat[i].os == cpu) return cpu;
+  for (unsigned i = 0; i < threads; i++)
+    if ((int)team->placement.seat[i].os == cpu && (int)i != but) return (int)i;
   return -1;
+}
+
+/* The CPU that the caller is on if a thread of the pass is pinned to it whose part it
+ * does not do itself, else -1. */
+static int find_shared_cpu(const hr_team *team) {
+  int cpu = team->pinned ? sched_getcpu() : -1;
+  return thread_on(team, cpu, team->threads, team->own) < 0 ? -1 : cpu;
 }
 
 /* Two threads on a CPU must not spin there, each would only delay the other. The
  * system may move the caller to such a CPU at any time, so it looks each time. */
 static uint64_t spin_time(hr_team *team, unsigned thread, uint64_t spin_ns) {
   if (team->spin_ns == 0 || !team->pinned) return team->spin_ns ? spin_ns : 0;
-  if (thread == 0 && team->here) {
-    int cpu = find_shared_cpu(team, team->threads, true);
+  if ((int)thread == team->own) {
+    int cpu = find_shared_cpu(team);
     if (cpu != atomic_load_explicit(&team->shared_cpu, memory_order_relaxed))
       atomic_store_explicit(&team->shared_cpu, cpu, memory_order_relaxed);
     return cpu < 0 ? spin_ns : 0;
@@ -233,37 +239,42 @@ static void *leader_main(void *data) {
   return NULL;
 }
 
-static void wake(hr_team *team, unsigned first) {
-  for (unsigned t = first; t < team->threads; t++) hr_word_advance(&team->go[t].word);
+/* All but the one whose part the caller does. */
+static void wake(hr_team *team) {
+  for (unsigned t = 0; t < team->threads; t++)
+    if ((int)t != team->own) hr_word_advance(&team->go[t].word);
 }
 
 /* --- Passes --------------------------------------------------------------- */
 
-/* Handing thread 0's part to the leader keeps it on its CPU, but the caller is
- * then one thread more, and where no CPU is left for it that costs two context
- * switches a pass. So the caller takes the part itself when threads aren't
- * pinned, when it would be the only one, or when they fill every CPU and it isn't
- * on another thread's - but not where CPUs were named and it may be on others.
- * Its own mask is never touched. */
-static bool runs_here(const hr_team *team, unsigned threads) {
-  if (team->confined) return false;
-  if (!team->pinned || (threads == 1 && !team->placement.named)) return true;
-  return threads >= team->cpus && find_shared_cpu(team, threads, true) < 0;
+/* The thread whose part of a pass the caller does; -1: none. To leave all parts to the
+ * pinned threads keeps each on its CPU, but the caller is then one thread more, and
+ * where no CPU is left for it that costs two context switches a pass. So it does a part
+ * when threads aren't pinned, when there is only one, or when they fill every CPU: that
+ * of the thread whose CPU it is on - but none where CPUs were named and it may be on
+ * others. Its own mask is never touched. */
+static int part_of_caller(const hr_team *team, unsigned threads) {
+  if (team->confined) return -1;
+  if (!team->pinned || (threads == 1 && !team->placement.named)) return 0;
+  if (threads < team->cpus) return -1;
+  int thread = thread_on(team, sched_getcpu(), threads, -1);
+  return thread < 0 ? 0 : thread;
 }
 
 static void run_here(hr_team *team) {
+  unsigned own = (unsigned)team->own;
   hr_fpenv old = hr_fpenv_enter();
   uint32_t seen = hr_word_read(&team->done.word);
-  wake(team, 1);
-  team->fn(team->arg, 0, team->threads);
-  if (!finish(team)) hr_word_wait(&team->done.word, seen, spin_time(team, 0, team->spin_ns));
+  wake(team);
+  team->fn(team->arg, own, team->threads);
+  if (!finish(team)) hr_word_wait(&team->done.word, seen, spin_time(team, own, team->spin_ns));
   hr_fpenv_leave(old);
 }
 
 static void run_led(hr_team *team) {
   uint32_t seen = hr_word_read(&team->done.word);
   uint64_t spin_ns = team->shared_cpu < 0 ? team->spin_ns : 0;
-  wake(team, 0);
+  wake(team);
   hr_word_wait(&team->done.word, seen, spin_ns);
 }
 
@@ -282,10 +293,10 @@ hr_status hr_team_run(hr_team *team, unsigned threads, hr_team_fn *fn, void *arg
   team->arg = arg;
   team->threads = threads;
   team->spin_ns = threads > team->cpus ? 0 : SPIN_NS;
-  team->here = runs_here(team, threads);
-  team->shared_cpu = team->here ? -1 : find_shared_cpu(team, threads, false);
+  team->own = part_of_caller(team, threads);
+  team->shared_cpu = team->own < 0 ? find_shared_cpu(team) : -1;
   atomic_store_explicit(&team->pending.count, threads, memory_order_relaxed);
-  if (team->here)
+  if (team->own >= 0)
     run_here(team);
   else
     run_led(team);
@@ -455,7 +466,8 @@ void hr_team_free(hr_team *team) {
   if (team->has_leader && !forked(team)) {
     team->fn = NULL;
     team->threads = team->size;
-    wake(team, 0);
+    team->own = -1;
+    wake(team);
     pthread_join(team->leader, NULL);
   }
   hr_topology_free(team->topology);
