@@ -506,6 +506,8 @@ Test(quantize, the_mix_that_meets_a_limit) {
                "$H accuracy $D/out.gguf --against $D/f32.gguf -f $D/text --max-kl 5e-5 -q "
                ">$D/table");
   cr_expect(number(mixed, "kl") <= 5e-5 && number(mixed, "kl") > 0);
+  cr_expect(number(mixed, "kl_standard_error") > 0);
+  cr_expect_eq(number(mixed, "measured_on.tokens"), number(mixed, "measured_on.of"));
   size_t i, halves = 0, blocks = 0;
   json_t *tensor;
   json_array_foreach(json_object_get(mixed, "tensors"), i, tensor) {
@@ -521,26 +523,39 @@ Test(quantize, the_mix_that_meets_a_limit) {
                1, "with F16 everywhere", NULL);
 }
 
-/* Bytes of the weights and the KL divergence of a file of its own command, in two columns. */
-static void cost_of(const char *keep, const char *limit, double *bytes, double *kl) {
-  char line[1024];
-  snprintf(line, sizeof line,
-           SMALL "$H quantize $D/in.gguf $D/o.gguf %s %s --json -q && "
-                 "$H accuracy $D/o.gguf --against $D/in.gguf " IDS " --detail 0 --json -q >$D/kl "
-                 "&& printf ',' && cat $D/kl && printf ']'",
-           keep, limit);
-  char whole[1200];
-  snprintf(whole, sizeof whole, "printf '['; %s", line);
-  json_t *both = document(whole), *tensor;
-  size_t i;
-  *bytes = 0;
-  json_array_foreach(json_object_get(json_array_get(both, 0), "tensors"), i, tensor)
-      *bytes += number(tensor, "bytes");
-  *kl = number(json_array_get(both, 1), "kl.value");
-  if (*limit)
-    cr_expect_float_eq(number(json_array_get(both, 0), "kl"), *kl, 1e-9 * *kl,
+/* Bytes of the weights and the KL divergence of files that quantize makes of one model, told by
+ * themselves; each line of options is one. The model is made once, and all of it is one line
+ * of shell: starting programs is what takes the time. */
+typedef struct cost {
+  double bytes, kl;
+} cost;
+
+static void costs_of(const char *lines, cost *costs, size_t count) {
+  size_t capacity = strlen(lines) + 1024, i, j;
+  char *line = malloc(capacity);
+  cr_assert(line);
+  snprintf(line, capacity,
+           SMALL "cat >$D/lines <<'END'\n%sEND\n"
+                 "printf '['; while read -r options; do printf \"$comma\"; comma=,; "
+                 "eval \"$H quantize $D/in.gguf $D/o.gguf $options --json -q -t 1\" && printf , && "
+                 "$H accuracy $D/o.gguf --against $D/in.gguf " IDS
+                 " --detail 0 --json -q -t 1; done <$D/lines; printf ']'",
+           lines);
+  json_t *all = document(line), *tensor;
+  free(line);
+  cr_assert_eq(json_array_size(all), 2 * count);
+  for (i = 0; i < count; i++) {
+    const json_t *made = json_array_get(all, 2 * i), *is = json_array_get(all, 2 * i + 1);
+    costs[i] = (cost){.kl = number(is, "kl.value")};
+    json_array_foreach(json_object_get(made, "tensors"), j, tensor)
+        costs[i].bytes += number(tensor, "bytes");
+    if (json_is_null(json_object_get(made, "kl"))) continue;
+    double error = number(is, "kl.standard_error");
+    cr_expect_float_eq(number(made, "kl"), costs[i].kl, 1e-9 * costs[i].kl,
                        "what is told is what the file has");
-  json_decref(both);
+    cr_expect_float_eq(number(made, "kl_standard_error"), error, 1e-9 * error);
+  }
+  json_decref(all);
 }
 
 /* All mixes of five tensors, each written and measured: none that meets the limit may be
@@ -550,44 +565,110 @@ Test(quantize, the_mix_is_near_the_cheapest_of_all) {
                                       "blk.0.ffn_up", "output"};
   enum { NAMES = sizeof names / sizeof *names, SETS = 1 << NAMES };
 #define OTHERS "--keep 'blk.0.attn_[ko]*.weight=f16' --keep 'blk.0.ffn_[gd]*.weight=q8_0'"
-  double bytes[SETS], kl[SETS];
+  char lines[SETS * 512] = "";
+  cost all[SETS];
   for (unsigned set = 0; set < SETS; set++) {
-    char keep[512] = OTHERS;
+    strcat(lines, OTHERS);
     for (unsigned i = 0; i < NAMES; i++)
-      snprintf(keep + strlen(keep), sizeof keep - strlen(keep), " --keep %s.weight=%s", names[i],
-               set >> i & 1 ? "f16" : "q8_0");
-    cost_of(keep, "", &bytes[set], &kl[set]);
+      snprintf(lines + strlen(lines), sizeof lines - strlen(lines), " --keep %s.weight=%s",
+               names[i], set >> i & 1 ? "f16" : "q8_0");
+    strcat(lines, "\n");
   }
-  double whole = bytes[SETS - 1] - bytes[0];
-  cr_assert(whole > 0 && kl[SETS - 1] < kl[0]);
-  for (unsigned part = 1; part <= 3; part++) {
-    double limit = kl[SETS - 1] + (kl[0] - kl[SETS - 1]) * part / 4, least = INFINITY;
-    double mine, reached;
+  costs_of(lines, all, SETS);
+  cost int8 = all[0], half = all[SETS - 1];
+  cr_assert(half.bytes > int8.bytes && half.kl < int8.kl);
+  double limit[3], least[3];
+  cost mine[3];
+  *lines = '\0';
+  for (unsigned part = 0; part < 3; part++) {
+    limit[part] = half.kl + (int8.kl - half.kl) * (part + 1) / 4;
+    least[part] = INFINITY;
     for (unsigned set = 0; set < SETS; set++)
-      if (kl[set] <= limit && bytes[set] < least) least = bytes[set];
-    char wanted[128];
-    snprintf(wanted, sizeof wanted, "--max-kl %.9g " IDS, limit);
-    cost_of(OTHERS, wanted, &mine, &reached);
-    cr_expect(reached <= limit, "%g of %g", reached, limit);
-    cr_expect(mine <= least + 0.1 * whole, "%g bytes, %g would do, %g in F16", mine, least,
-              bytes[SETS - 1]);
+      if (all[set].kl <= limit[part]) least[part] = fmin(least[part], all[set].bytes);
+    snprintf(lines + strlen(lines), sizeof lines - strlen(lines),
+             OTHERS " --max-kl %.9g " IDS "\n", limit[part]);
+  }
+  costs_of(lines, mine, 3);
+  for (unsigned part = 0; part < 3; part++) {
+    cr_expect(mine[part].kl <= limit[part], "%g of %g", mine[part].kl, limit[part]);
+    cr_expect(mine[part].bytes <= least[part] + 0.1 * (half.bytes - int8.bytes),
+              "%g bytes, %g would do, %g in F16", mine[part].bytes, least[part], half.bytes);
   }
 }
 
 /* What --keep turns into BF16, and what it does to a table, is in the figure too. */
 Test(quantize, what_is_kept_is_measured) {
-  double bytes, kl;
-  cost_of("--keep token_embd.weight=bf16 --keep 'blk.0.attn_?.weight=bf16'",
-          "--max-kl 1 " IDS, &bytes, &kl);
-  cr_expect(kl > 0);
+  cost kept;
+  costs_of("--keep token_embd.weight=bf16 --keep 'blk.0.attn_?.weight=bf16' --max-kl 1 " IDS "\n",
+           &kept, 1);
+  cr_expect(kept.kl > 0);
   json_t *r = document(
       "$H quantize $ROOT/models/gpt2.gguf $D/in.gguf --type f32 -q >$D/log; "
       "$H quantize $D/in.gguf $D/o.gguf --keep position_embd.weight=q8_0 --max-kl 1 " IDS
-      " -q | sed -n 's/mean KL divergence: //p' >$D/kl; printf '{\"told\": %s, \"is\": ' "
-      "$(cat $D/kl); $H accuracy $D/o.gguf --against $D/in.gguf " IDS
-      " --detail 0 --json -q; printf '}'");
+      " -q | sed -n 's/mean KL divergence: \\([^ ]*\\) .*/\\1/p' >$D/kl; "
+      "printf '{\"told\": %s, \"is\": ' $(cat $D/kl); "
+      "$H accuracy $D/o.gguf --against $D/in.gguf " IDS " --detail 0 --json -q; printf '}'");
   cr_expect_float_eq(number(r, "told"), number(r, "is.kl.value"), 1e-5 * number(r, "told"));
   json_decref(r);
+}
+
+/* How much of a text was used is told, and what was left of it. */
+Test(quantize, a_text_that_is_cut) {
+#define CUT                                                                                        \
+  TWO "$H quantize builtin $D/f32.gguf --type f32 -q >$D/log; "                                    \
+      "$H quantize $D/f32.gguf $D/o.gguf --calibrate $D/text --max-kl 1 --tokens 9"
+  result r = shell(CUT);
+  cr_expect_eq(r.status, 0, "%s", r.err);
+  unsigned all, scored, of_all, of_scored;
+  const char *told = strstr(r.out, "calibrated on 9 of "), *kl = strstr(r.out, " on 9 of ");
+  const char *note = strstr(r.err, "--calibrate takes the first 9 of ");
+  const char *second = strstr(r.err, "--max-kl takes the first 9 of ");
+  cr_assert(told && kl && note && second, "%s%s", r.out, r.err);
+  while (strstr(kl + 1, " on 9 of ")) kl = strstr(kl + 1, " on 9 of ");
+  sscanf(told, "calibrated on 9 of %u", &all);
+  sscanf(kl, " on 9 of %u", &scored);
+  sscanf(note, "--calibrate takes the first 9 of %u", &of_all);
+  sscanf(second, "--max-kl takes the first 9 of %u", &of_scored);
+  cr_expect_eq(all, of_all);
+  cr_expect_eq(scored, of_scored);
+  cr_expect_eq(scored + 2, all, "the first token of each part is scored by none");
+  cr_expect(strstr(kl, "too few for a standard error"), "%s", r.out);
+  finish(&r);
+  json_t *json = document(CUT " --json -q");
+  cr_expect_eq(number(json, "calibrated_on.tokens"), 9);
+  cr_expect_eq(number(json, "calibrated_on.of"), all);
+  cr_expect_eq(number(json, "measured_on.tokens"), 9);
+  cr_expect_eq(number(json, "measured_on.of"), scored);
+  cr_expect(json_is_null(json_object_get(json, "kl_standard_error")) &&
+            json_is_string(json_object_get(json, "reason")));
+  json_decref(json);
+}
+
+/* The place of a tensor's data from the end of a GGUF file of whole blocks of alignment. */
+static long from_end(const char *file, const char *name) {
+  char line[256];
+  snprintf(line, sizeof line, "%s $H quantize $D/%s $D/o.gguf --type f32 --json -q", SMALL, file);
+  json_t *table = document(line), *tensor;
+  long bytes = 0;
+  bool here = false;
+  size_t i;
+  json_array_foreach(json_object_get(table, "tensors"), i, tensor) {
+    here = here || strcmp(json_string_value(json_object_get(tensor, "name")), name) == 0;
+    if (here) bytes += (long)number(tensor, "bytes");
+  }
+  json_decref(table);
+  return bytes;
+}
+
+/* 1e6 among the weights of values: they go over the range of an F16 cache, that of the
+ * candidate, and not of the original in fp32. */
+Test(quantize, names_the_model_whose_cache_overflows) {
+  char line[1024];
+  snprintf(line, sizeof line,
+           SMALL "printf '\\000\\044\\164\\111' | dd of=$D/in.gguf bs=1 conv=notrunc status=none "
+                 "seek=$(($(stat -c %%s $D/in.gguf) - %ld)); $H quantize $D/in.gguf $D/o.gguf "
+                 "--max-kl 1 " IDS " -q", from_end("in.gguf", "blk.0.attn_v.weight"));
+  expect_error(line, 5, "the candidate: ", "--cache f32");
 }
 
 /* 1e5, the last weight of the file, is no F16: its tensor stays int8, and is named. */

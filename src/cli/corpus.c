@@ -60,21 +60,28 @@ static int nothing_to_score(const char *where) {
                   where);
 }
 
-int cli_corpus_from_text(cli_corpus *c, const hr_model *model, const char *file,
-                         const char *split) {
-  cli_bytes bytes = {0};
-  int status = cli_read_file(file, &bytes);
+int cli_corpus_from_bytes(cli_corpus *c, const hr_model *model, const char *where,
+                          const cli_bytes *bytes, const char *split) {
+  int status = HR_OK;
   size_t begin = 0, length = strlen(split);
-  while (status == HR_OK && begin < bytes.used) {
-    const char *text = bytes.data + begin;
-    size_t rest = bytes.used - begin;
+  while (status == HR_OK && begin < bytes->used) {
+    const char *text = bytes->data + begin;
+    size_t rest = bytes->used - begin;
     const char *end = length ? memmem(text, rest, split, length) : NULL;
     size_t here = end ? (size_t)(end - text) : rest;
     status = add_text(c, model, text, here);
     begin += here + (end ? length : 0);
   }
+  if (status == HR_OK && cli_corpus_scored(c) == 0) status = nothing_to_score(where);
+  return status;
+}
+
+int cli_corpus_from_text(cli_corpus *c, const hr_model *model, const char *file,
+                         const char *split) {
+  cli_bytes bytes = {0};
+  int status = cli_read_file(file, &bytes);
+  if (status == HR_OK) status = cli_corpus_from_bytes(c, model, file, &bytes, split);
   cli_bytes_free(&bytes);
-  if (status == HR_OK && cli_corpus_scored(c) == 0) status = nothing_to_score(file);
   return status;
 }
 
@@ -131,6 +138,15 @@ static int report(scorer *s) {
   return cli_report_progress(s->progress, done) ? HR_OK : HR_ERROR_CANCELLED;
 }
 
+/* Keys and values beyond the range of the cache are what a larger one has room for. */
+static int refuse_piece(const scorer *s, size_t i, const hr_error *err) {
+  const char *name = s->set->name ? s->set->name[i] : NULL;
+  bool narrow = hr_session_cache(s->set->session[i]) == HR_CACHE_F16;
+  if (err->status != HR_ERROR_NUMERIC || !narrow) return cli_fail_error(name, err);
+  return cli_fail(err->status, "%s%s%s; its keys and values are in F16, which ends at 65504: try "
+                  "--cache f32", name ? name : "", name ? ": " : "", err->message);
+}
+
 /* Rows of tokens begin..end, of which those from score_from on predict a new token. */
 static int score_piece(scorer *s, size_t part, size_t begin, size_t end, size_t score_from) {
   const cli_part *p = &s->corpus->part[part];
@@ -138,7 +154,7 @@ static int score_piece(scorer *s, size_t part, size_t begin, size_t end, size_t 
   for (size_t i = 0; i < s->set->sessions; i++)
     if (hr_session_eval(s->set->session[i], p->ids + begin, end - begin,
                         end > score_from ? HR_LOGITS_ALL : HR_LOGITS_NONE, &err) != HR_OK)
-      return cli_fail_error(NULL, &err);
+      return refuse_piece(s, i, &err);
   int status = HR_OK;
   for (size_t t = begin < score_from ? score_from : begin; status == HR_OK && t < end; t++) {
     const float *logits[CLI_SCORING_SESSIONS];

@@ -3,7 +3,11 @@
 #ifndef HR_CLI_CORPUS_H
 #define HR_CLI_CORPUS_H
 
+#include "bytes.h"
 #include "cli.h"
+
+/* Why a standard error is null. */
+#define CLI_ONE_CLUSTER "the text is one cluster of tokens"
 
 typedef struct cli_part {
   int32_t *ids;
@@ -23,6 +27,9 @@ typedef struct cli_corpus {
  * left out. Returns a status after printing why; cli_corpus_free frees it then too. */
 int cli_corpus_from_text(cli_corpus *corpus, const hr_model *model, const char *file,
                          const char *split);
+/* The same for a text in memory, called `where` in errors. */
+int cli_corpus_from_bytes(cli_corpus *corpus, const hr_model *model, const char *where,
+                          const cli_bytes *text, const char *split);
 /* Ids as `--ids` takes them, used as they are; each line of "@FILE" is a part. */
 int cli_corpus_from_ids(cli_corpus *corpus, const char *ids);
 void cli_corpus_free(cli_corpus *corpus);
@@ -35,6 +42,7 @@ typedef int cli_row_fn(void *arg, size_t part, const float *const *logits, int32
 typedef struct cli_scoring {
   hr_session *const *session; /* of models with one vocabulary, and one context */
   size_t sessions;            /* at most CLI_SCORING_SESSIONS */
+  const char *const *name;    /* what errors call the model of each; NULL: there is one only */
   size_t vocab;               /* floats in a row of logits */
   size_t stride;              /* at most the context */
   size_t most;                /* scored tokens after which to stop; 0: all */

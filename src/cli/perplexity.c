@@ -67,7 +67,7 @@ static int print_json(const losses *l, const cli_corpus *c, size_t windows,
       known ? json_real(nll.error) : json_null(), "perplexity_standard_error",
       known ? json_real(exp(nll.value) * nll.error) : json_null());
   if (document && !known)
-    json_object_set_new(document, "reason", json_string("the text is one cluster of tokens"));
+    json_object_set_new(document, "reason", json_string(CLI_ONE_CLUSTER));
   return cli_print_json(document);
 }
 

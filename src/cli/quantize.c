@@ -334,6 +334,10 @@ static bool is_shown(const hr_source *source, const cli_quantized *t, size_t i) 
   return t->format != hr_source_tensor_at(source, i)->format || t->kept;
 }
 
+static size_t calibrated_tokens(const cli_quantizing *q) {
+  return q->corpus.tokens < q->tokens.value ? q->corpus.tokens : (size_t)q->tokens.value;
+}
+
 static void print_table(const cli_quantizing *q, const cli_quantized *tensor) {
   size_t before = 0, after = 0;
   cli_print("%-32s from   to     error\n", "tensor");
@@ -348,7 +352,17 @@ static void print_table(const cli_quantizing *q, const cli_quantized *tensor) {
               tensor[i].compensated ? " (on activations)" : "");
   }
   cli_print("weights: %zu bytes from %zu\n", after, before);
-  if (q->max_kl.given) cli_print("mean KL divergence: %.6g\n", q->kl);
+  if (q->calibration)
+    cli_print("calibrated on %zu of %zu tokens\n", calibrated_tokens(q), q->corpus.tokens);
+  if (!q->max_kl.given) return;
+  cli_print("mean KL divergence: %.6g", q->kl.value);
+  if (q->kl.error >= 0) cli_print(" +- %.2g", q->kl.error);
+  cli_print(" on %zu of %zu tokens%s\n", q->kl_tokens, cli_corpus_scored(&q->measured),
+            q->kl.error < 0 ? ", too few for a standard error" : "");
+}
+
+static json_t *part_of_text(size_t used, size_t all) {
+  return json_pack("{s:I, s:I}", "tokens", (json_int_t)used, "of", (json_int_t)all);
 }
 
 static int print_json(const cli_quantizing *q, const cli_quantized *tensor) {
@@ -363,8 +377,16 @@ static int print_json(const cli_quantizing *q, const cli_quantized *tensor) {
                   "relative_rms", relative(tensor[i].error, tensor[i].norm), "compensated",
                   tensor[i].compensated));
   }
-  return cli_print_json(json_pack("{s:o, s:o}", "tensors", list, "kl",
-                                  q->max_kl.given ? json_real(q->kl) : json_null()));
+  bool measured = q->max_kl.given, known = measured && q->kl.error >= 0;
+  json_t *document = json_pack(
+      "{s:o, s:o, s:o, s:o, s:o}", "tensors", list, "calibrated_on",
+      q->calibration ? part_of_text(calibrated_tokens(q), q->corpus.tokens) : json_null(), "kl",
+      measured ? json_real(q->kl.value) : json_null(), "kl_standard_error",
+      known ? json_real(q->kl.error) : json_null(), "measured_on",
+      measured ? part_of_text(q->kl_tokens, cli_corpus_scored(&q->measured)) : json_null());
+  if (document && measured && !known)
+    json_object_set_new(document, "reason", json_string(CLI_ONE_CLUSTER));
+  return cli_print_json(document);
 }
 
 /* --- From start to end ----------------------------------------------------------- */

@@ -7,6 +7,7 @@
 #include "cli.h"
 #include "interrupt.h"
 #include "kernels/kernels.h"
+#include "quant/measures.h"
 #include "save.h"
 
 /* What the command was asked for, and what it works with. */
@@ -28,7 +29,8 @@ typedef struct cli_quantizing {
   cli_calibration *calibration;   /* NULL: without */
   cli_progress *progress;
   double done, share;             /* of it, and what the next tensor is */
-  double kl;                      /* reached with --max-kl */
+  hr_estimate kl;                 /* reached with --max-kl */
+  size_t kl_tokens;               /* that it was measured on */
 } cli_quantizing;
 
 /* One tensor of the file to be. */

@@ -33,8 +33,12 @@ typedef struct mixing {
   hr_session *session[2];
   choice *choice;
   size_t choices, vocab, tokens;
+  double *kl; /* of each token */
+  uint32_t *cluster;
+  hr_clusters clusters;
   size_t done, runs; /* measurements, for the progress */
-  double sum, limit, last; /* of the tokens so far; asked for; of the last mix */
+  double limit;     /* asked for */
+  hr_estimate last; /* of the last mix */
 } mixing;
 
 /* Costs are measured on so many tokens: they order tensors and need not be exact. */
@@ -44,25 +48,33 @@ enum { COST_TOKENS = 2048, BISECTIONS = 10, UNITS = 1024 };
 
 static int add_kl(void *arg, size_t part, const float *const *logits, int32_t next) {
   mixing *m = arg;
-  (void)part, (void)next;
-  m->sum += hr_divergence(logits[0], logits[1], m->vocab);
-  m->tokens++;
+  (void)next;
+  m->cluster[m->tokens] = hr_next_cluster(&m->clusters, part);
+  m->kl[m->tokens++] = hr_divergence(logits[0], logits[1], m->vocab);
   return HR_OK;
 }
 
-static int mean_kl(mixing *m, size_t most, double *kl) {
+/* Tokens that are measured when most are allowed. */
+static size_t tokens_of(const mixing *m, uint64_t most) {
+  size_t all = cli_corpus_scored(&m->q->measured);
+  return all < most ? all : (size_t)most;
+}
+
+static int mean_kl(mixing *m, uint64_t most, hr_estimate *kl) {
+  static const char *const names[] = {"the original", "the candidate"};
   double each = 1.0 / (double)m->runs;
   cli_scoring scoring = {.session = m->session,
                          .sessions = 2,
                          .vocab = m->vocab,
-                         .most = most,
+                         .name = names,
+                         .most = tokens_of(m, most),
                          .what = m->q->common.quiet ? NULL : "measuring types",
                          .done_before = each * (double)m->done++,
                          .share = each};
-  m->sum = 0;
+  m->clusters = (hr_clusters){.length = hr_cluster_tokens(tokens_of(m, most))};
   m->tokens = 0;
   int status = cli_score(&scoring, &m->q->measured, add_kl, m);
-  *kl = m->tokens ? m->sum / (double)m->tokens : 0;
+  if (status == HR_OK) *kl = hr_mean(m->kl, m->cluster, m->tokens);
   return status;
 }
 
@@ -114,11 +126,12 @@ static int try_mix(mixing *m, bool *meets) {
   int status = HR_OK;
   for (size_t i = 0; i < m->choices && status == HR_OK; i++)
     status = set_half(m, &m->choice[i], m->choice[i].other);
-  if (status == HR_OK) status = mean_kl(m, (size_t)m->q->tokens.value, &m->last);
+  if (status == HR_OK) status = mean_kl(m, m->q->tokens.value, &m->last);
   if (status != HR_OK) return status;
-  *meets = m->last <= m->limit;
+  *meets = m->last.value <= m->limit;
   if (!*meets) return HR_OK;
   m->q->kl = m->last;
+  m->q->kl_tokens = m->tokens;
   for (size_t i = 0; i < m->choices; i++) m->choice[i].best = m->choice[i].other;
   return HR_OK;
 }
@@ -126,14 +139,14 @@ static int try_mix(mixing *m, bool *meets) {
 /* --- The search ------------------------------------------------------------------ */
 
 static int measure_costs(mixing *m) {
-  size_t most = (size_t)m->q->tokens.value < COST_TOKENS ? (size_t)m->q->tokens.value : COST_TOKENS;
-  double none, kl;
+  uint64_t most = m->q->tokens.value < COST_TOKENS ? m->q->tokens.value : COST_TOKENS;
+  hr_estimate none, kl;
   int status = mean_kl(m, most, &none);
   for (size_t i = 0; i < m->choices && status == HR_OK; i++) {
     status = set_half(m, &m->choice[i], false);
     if (status == HR_OK) status = mean_kl(m, most, &kl);
     if (status == HR_OK) status = set_half(m, &m->choice[i], true);
-    if (status == HR_OK) m->choice[i].kl = kl > none ? kl - none : 0;
+    if (status == HR_OK) m->choice[i].kl = fmax(kl.value - none.value, 0);
   }
   return status;
 }
@@ -198,7 +211,7 @@ static int give_back(mixing *m) {
   for (size_t i = 0; i < m->choices && status == HR_OK; i++) {
     choice *c = &m->choice[i];
     bool meets = false;
-    if (!c->best || c->kl > 2 * (m->limit - m->q->kl)) continue;
+    if (!c->best || c->kl > 2 * (m->limit - m->q->kl.value)) continue;
     c->other = false;
     status = try_mix(m, &meets);
     c->other = c->best;
@@ -222,11 +235,11 @@ static int mix_types(mixing *m) {
   if (status == HR_OK && !meets)
     return cli_fail(CLI_DIFFERENT,
                     "KL divergence: %.6g with F16 everywhere it can be, expected at most %g",
-                    m->last, m->limit);
+                    m->last.value, m->limit);
   if (status == HR_OK) status = measure_costs(m);
   for (size_t i = 0; i < m->choices; i++) total += m->choice[i].kl;
   qsort(m->choice, m->choices, sizeof *m->choice, by_bytes);
-  if (status == HR_OK) status = bisect_budget(m, 0, total, m->limit - m->q->kl);
+  if (status == HR_OK) status = bisect_budget(m, 0, total, m->limit - m->q->kl.value);
   return status == HR_OK ? give_back(m) : status;
 }
 
@@ -308,7 +321,10 @@ int cli_quantize_for_kl(cli_quantizing *q, cli_quantized *tensor) {
               .limit = (double)q->max_kl.value};
   cli_progress *progress = q->progress;
   m.choice = calloc(hr_source_tensor_count(q->source) + 1, sizeof *m.choice);
-  int status = m.choice ? make_all(&m) : cli_fail_memory();
+  size_t most = tokens_of(&m, q->tokens.value);
+  m.kl = calloc(most, sizeof *m.kl);
+  m.cluster = calloc(most, sizeof *m.cluster);
+  int status = m.choice && m.kl && m.cluster ? make_all(&m) : cli_fail_memory();
   m.runs = 2 * m.choices + BISECTIONS + 3;
   q->progress = NULL; /* that of the measurements is shown */
   if (status == HR_OK) status = open_file(&m);
@@ -317,6 +333,8 @@ int cli_quantize_for_kl(cli_quantizing *q, cli_quantized *tensor) {
   if (status == HR_OK) status = keep_best(&m);
   q->progress = progress;
   free(m.choice);
+  free(m.kl);
+  free(m.cluster);
   hr_session_free(m.session[1]);
   hr_session_free(m.session[0]);
   cli_mixture_finish(&m.mix);
