@@ -294,6 +294,11 @@ Test(accuracy, against_fp32) {
     share += number(one, "share");
   }
   cr_expect_float_eq(share, 1.0, 1e-6);
+  cr_expect(!json_object_get(r, "reason") && !json_object_get(detail, "reason"));
+  cr_expect_float_eq(number(detail, "sum_of_tensors"),
+                     number(json_array_get(json_object_get(detail, "tensors"), 0), "kl") /
+                         number(json_array_get(json_object_get(detail, "tensors"), 0), "share"),
+                     1e-6 * number(detail, "sum_of_tensors"));
   json_array_foreach(json_object_get(detail, "layers"), i, one)
       cr_expect(number(one, "output_error") > 1e-4 && number(one, "output_error") < 0.1);
   cr_expect_eq(i, 5);
@@ -302,9 +307,14 @@ Test(accuracy, against_fp32) {
 
 /* A mean over one cluster tells nothing of its error, and a zero would be a lie. */
 Test(accuracy, a_short_text_has_no_standard_errors) {
-  json_t *r = document("$H accuracy --against f32 --ids 5,6,7,8,9 --json -q"), *one;
+  json_t *r = document("$H accuracy --against f32 --ids 5,6,7,8,9 --cache f32 --json -q"), *one;
+  /* in detail the cache is fp32, and so short a text is measured whole */
+  cr_expect_eq(number(r, "detail.tokens"), 4);
+  cr_expect_float_eq(number(r, "detail.kl"), number(r, "kl.value"), 1e-9 * number(r, "kl.value"));
   cr_expect(json_is_null(json_object_get(r, "perplexity_standard_error")));
   cr_expect(json_is_null(json_object_get(json_object_get(r, "kl"), "standard_error")));
+  cr_expect_str_eq(json_string_value(json_object_get(r, "reason")),
+                   "the text is one cluster of tokens");
   size_t i;
   json_array_foreach(json_object_get(json_object_get(r, "detail"), "tensors"), i, one)
       cr_expect(json_is_null(json_object_get(one, "kl_standard_error")));
@@ -313,6 +323,41 @@ Test(accuracy, a_short_text_has_no_standard_errors) {
   cr_expect(strstr(text.out, "too short for standard errors") && !strstr(text.out, "+-"), "%s",
             text.out);
   finish(&text);
+}
+
+/* Three matrices out of one tensor are told apart, by what stands behind its name. */
+Test(accuracy, parts_of_a_fused_tensor) {
+  static const char *const parts[] = {"q", "k", "v"};
+#define FUSED "$H accuracy $ROOT/models/gpt2.gguf --against f32 --ids 5,6,7 -q"
+  json_t *r = document(FUSED " --json"), *one;
+  size_t i, found = 0;
+  json_array_foreach(json_object_get(json_object_get(r, "detail"), "tensors"), i, one) {
+    const char *name = json_string_value(json_object_get(one, "name"));
+    const json_t *part = json_object_get(one, "part");
+    if (strstr(name, "attn_qkv"))
+      cr_expect_str_eq(json_string_value(part), parts[found++ % 3]);
+    else
+      cr_expect(json_is_null(part), "%s", name);
+  }
+  cr_expect_eq(found, 9);
+  json_decref(r);
+  result text = shell(FUSED);
+  cr_expect(strstr(text.out, "\nblk.2.attn_qkv.weight (v) "), "%s", text.out);
+  cr_expect(strstr(text.out, "'quantize --keep'"), "%s", text.out);
+  finish(&text);
+}
+
+/* Ids mean nothing between models whose vocabularies take a text for other ones. */
+Test(accuracy, of_two_vocabularies) {
+  static const char *const texts[] = {"-f $D/text", "-f - <$D/text"};
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    char line[512];
+    snprintf(line, sizeof line,
+             TWO "LC_ALL=C sed 's/\342\226\201Once/\342\226\201Onze/g' "
+                 "$ROOT/models/builtin.gguf >$D/b.gguf; "
+                 "$H accuracy --against $D/b.gguf %s -q", texts[i]);
+    expect_error(line, 2, "makes other tokens of the text", NULL);
+  }
 }
 
 Test(accuracy, limits_make_it_a_check) {

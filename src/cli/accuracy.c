@@ -45,9 +45,20 @@ json_t *cli_estimate_json(hr_estimate e) {
   return json_pack("{s:f, s:o}", "value", e.value, "standard_error", cli_error_json(e));
 }
 
+static const char *split_of(const cli_accuracy *s) {
+  return s->split ? s->split : CLI_SPLIT;
+}
+
 int cli_accuracy_corpus(const cli_accuracy *s, const hr_model *model, cli_corpus *corpus) {
   if (s->common.ids) return cli_corpus_from_ids(corpus, s->common.ids);
-  return cli_corpus_from_text(corpus, model, s->file, s->split ? s->split : CLI_SPLIT);
+  return cli_corpus_from_text(corpus, model, s->file, split_of(s));
+}
+
+/* The same from a text that was read: standard input can be read once only. */
+static int corpus_of(const cli_accuracy *s, const cli_bytes *text, const hr_model *model,
+                     cli_corpus *corpus) {
+  if (s->common.ids) return cli_corpus_from_ids(corpus, s->common.ids);
+  return cli_corpus_from_bytes(corpus, model, s->file, text, split_of(s));
 }
 
 /* --- The comparison -------------------------------------------------------------- */
@@ -166,7 +177,7 @@ static int print_report_json(const report *r) {
   json_t *flips = cli_estimate_json(mean_of(c, FLIP));
   json_object_set_new(flips, "to_wrong", json_integer((json_int_t)c->lost));
   json_object_set_new(flips, "to_right", json_integer((json_int_t)c->found));
-  return cli_print_json(
+  json_t *document =
       json_pack("{s:I, s:I, s:o, s:o, s:o, s:f, s:o, s:f, s:o, s:o, s:o, s:o, s:o, s:f, s:b, s:o}",
                 "tokens",
                 (json_int_t)c->count, "parts", (json_int_t)r->corpus->parts, "mean_nll",
@@ -178,7 +189,10 @@ static int print_report_json(const report *r) {
                 "perplexity_ratio", cli_estimate_json(exponential(mean_of(c, NLL_MORE))), "kl", kl,
                 "top1_agreement", cli_estimate_json(mean_of(c, SAME_TOP)), "flips", flips,
                 "largest_difference", c->difference, "bit_identical", c->identical, "detail",
-                r->detail ? cli_detail_json(r->detail, r->model, r->source) : json_null()));
+                r->detail ? cli_detail_json(r->detail, r->model, r->source) : json_null());
+  if (document && nll.error < 0)
+    json_object_set_new(document, "reason", json_string(CLI_ONE_CLUSTER));
+  return cli_print_json(document);
 }
 
 /* What --max-kl and --min-top1 ask for; what a check finds is no error of the command. */
@@ -234,8 +248,10 @@ static int score(const cli_accuracy *s, const hr_model *model, const hr_model *r
   hr_session *session[3] = {cli_open_session(f32 ? &fp32 : &plain, reference, &status), NULL, NULL};
   if (session[0]) session[1] = cli_open_session(&s->common, model, &status);
   if (session[1] && wide) session[2] = cli_open_session(&fp32, wide, &status);
+  static const char *const names[] = {"the reference", "the model", "the model in fp32"};
   cli_scoring scoring = {.session = session,
                          .sessions = wide ? 3 : 2,
+                         .name = names,
                          .vocab = c->vocab,
                          .stride = (size_t)s->stride.value,
                          .what = s->common.quiet ? NULL : "comparing"};
@@ -254,15 +270,14 @@ static int score(const cli_accuracy *s, const hr_model *model, const hr_model *r
 
 /* Both models' vocabularies must mean the same; ids are what they are compared on. */
 static int check_alike(const cli_accuracy *s, const hr_model *model, const hr_model *reference,
-                       const cli_corpus *corpus) {
+                       const cli_bytes *text, const cli_corpus *corpus) {
   size_t a = hr_model_vocab_size(model), b = hr_model_vocab_size(reference);
   if (a != b)
     return cli_fail(HR_ERROR_USAGE, "%.200s: has %zu tokens, expected the %zu of the model",
                     s->against, b, a);
-  if (s->common.ids || strcmp(s->file, "-") == 0 || !hr_model_has_tokenizer(reference))
-    return HR_OK;
+  if (s->common.ids || !hr_model_has_tokenizer(reference)) return HR_OK;
   cli_corpus other = {0};
-  int status = cli_accuracy_corpus(s, reference, &other);
+  int status = corpus_of(s, text, reference, &other);
   bool same = other.parts == corpus->parts;
   for (size_t i = 0; status == HR_OK && same && i < corpus->parts; i++)
     same = other.part[i].count == corpus->part[i].count &&
@@ -332,14 +347,17 @@ static int run(const cli_accuracy *s, const char *name) {
   hr_model *model = cli_open_model(&s->common, name, false, &status);
   if (!model) return status;
   cli_corpus corpus = {0};
-  status = cli_accuracy_corpus(s, model, &corpus);
+  cli_bytes text = {0};
+  if (s->file) status = cli_read_file(s->file, &text);
+  if (status == HR_OK) status = corpus_of(s, &text, model, &corpus);
   hr_model *reference = status == HR_OK ? open_reference(s, name, &status) : NULL;
   hr_source *source = NULL;
   if (reference && !(source = cli_open_source(name, &err))) status = cli_fail_error(NULL, &err);
-  if (source) status = check_alike(s, model, reference, &corpus);
+  if (source) status = check_alike(s, model, reference, &text, &corpus);
   if (source && status == HR_OK) status = compare(s, model, reference, source, &corpus);
   hr_source_close(source);
   cli_corpus_free(&corpus);
+  cli_bytes_free(&text);
   hr_model_free(reference);
   hr_model_free(model);
   return status;

@@ -36,6 +36,7 @@ typedef struct cli_blame {
 
 typedef struct cli_detail {
   size_t tokens;         /* that it was measured on */
+  hr_estimate kl;        /* of the whole model on these */
   bool alone;            /* kl_weights is known: the reference is in fp32 */
   cli_blame *tensor;     /* of each held matrix */
   cli_blame *layer;      /* all matrices of a layer at once */

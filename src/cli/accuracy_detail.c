@@ -36,9 +36,11 @@ static int add_kl(void *arg, size_t part, const float *const *logits, int32_t ne
 
 /* Mean KL divergence of the second session from the first. */
 static int mean_kl(measuring *m, hr_estimate *kl) {
+  static const char *const names[] = {"the reference", "the model"};
   double each = 1.0 / (double)m->runs;
   cli_scoring scoring = {.session = m->session,
                          .sessions = 2,
+                         .name = names,
                          .vocab = m->vocab,
                          .stride = (size_t)m->set->stride.value,
                          .most = (size_t)m->set->detail.value,
@@ -134,7 +136,6 @@ static int blame_outputs(measuring *m, hr_session *tested) {
   const hr_description *d = &m->model->loaded.transformer.description;
   outputs o = {.layers = d->layers, .width = d->width, .rows = tested->chunk};
   hr_session *mixed = m->session[1];
-  hr_estimate ignored;
   o.reference = calloc(o.layers * o.rows * o.width, sizeof *o.reference);
   o.error = calloc(o.layers, sizeof *o.error);
   o.norm = calloc(o.layers, sizeof *o.norm);
@@ -143,7 +144,7 @@ static int blame_outputs(measuring *m, hr_session *tested) {
     m->session[1] = tested;
     hr_workspace_set_tap(m->session[0]->workspace, keep_output, &o);
     hr_workspace_set_tap(tested->workspace, compare_output, &o);
-    status = mean_kl(m, &ignored);
+    status = mean_kl(m, &m->detail->kl);
     hr_workspace_set_tap(m->session[0]->workspace, NULL, NULL);
     m->session[1] = mixed;
     m->detail->tokens = m->tokens;
@@ -212,10 +213,16 @@ void cli_detail_free(cli_detail *d) {
 
 static const char *const panel_names[] = {"F32", "F16", "BF16", "Q8_0"};
 
-static double total_of(const cli_detail *d, size_t count) {
-  double total = 0;
-  for (size_t i = 0; i < count; i++) total += d->tensor[i].kl.value;
-  return total > 0 ? total : 1;
+/* What shares are of: what the tensors do one at a time, which need not be what they do
+ * together. */
+static double sum_of(const cli_detail *d, size_t count) {
+  double sum = 0;
+  for (size_t i = 0; i < count; i++) sum += d->tensor[i].kl.value;
+  return sum;
+}
+
+static double share_of(hr_estimate kl, double sum) {
+  return sum > 0 ? kl.value / sum : 0;
 }
 
 static const char *name_of(const hr_model *model, const hr_source *source, size_t i) {
@@ -231,49 +238,70 @@ static const char *kl_text(hr_estimate kl, char text[static 32]) {
   return text;
 }
 
+/* "blk.0.attn_qkv.weight (q)": what --keep takes stands in front. */
+static const char *label_of(const hr_model *model, const hr_source *source, size_t i,
+                            char text[static 96]) {
+  const char *part = cli_part_of(&model->loaded, i);
+  if (!part) return name_of(model, source, i);
+  snprintf(text, 96, "%.80s (%s)", name_of(model, source, i), part);
+  return text;
+}
+
 void cli_detail_print(const cli_detail *d, const hr_model *model, const hr_source *source) {
   const hr_loaded *loaded = &model->loaded;
-  double total = total_of(d, loaded->held_count);
-  cli_print(
-      "\nOne at a time as the model has it, all else as the reference; %zu tokens:\n\n"
-      "layer  output error  mean KL             share\n",
-      d->tokens);
-  char kl[32], alone[32];
+  double sum = sum_of(d, loaded->held_count);
+  char kl[32], alone[32], label[96];
+  bool parts = false;
+  cli_print("\nOne at a time as the model has it, all else as the reference; %zu tokens:\n"
+            "mean KL of the whole model on these %.3e", d->tokens, d->kl.value);
+  if (d->kl.error >= 0) cli_print(" +- %.0e", d->kl.error);
+  cli_print("\nsum of the tensors' mean KL         %.3e, which shares are of\n\n"
+            "layer  output error  mean KL             share\n", sum);
   for (uint32_t i = 0; i < loaded->transformer.description.layers; i++)
     cli_print("%5u  %10.4f %%  %s  %4.1f %%\n", i, 100 * d->layer_output[i],
-              kl_text(d->layer[i].kl, kl), 100 * d->layer[i].kl.value / total);
+              kl_text(d->layer[i].kl, kl), 100 * share_of(d->layer[i].kl, sum));
   cli_print("\n%-32s type  weight error  mean KL             of weights          share\n",
             "tensor");
   for (size_t i = 0; i < loaded->held_count; i++) {
     const cli_blame *b = &d->tensor[i];
-    cli_print("%-32s %-5s %10.4f %%  %s  %-18s  %4.1f %%\n", name_of(model, source, i),
+    parts = parts || cli_part_of(loaded, i);
+    cli_print("%-32s %-5s %10.4f %%  %s  %-18s  %4.1f %%\n",
+              label_of(model, source, i, label),
               panel_names[held(model, i)->type], 100 * b->weights, kl_text(b->kl, kl),
-              d->alone ? kl_text(b->kl_weights, alone) : "-", 100 * b->kl.value / total);
+              d->alone ? kl_text(b->kl_weights, alone) : "-", 100 * share_of(b->kl, sum));
   }
+  if (parts)
+    cli_print("\nParts in parentheses are rows of one tensor: 'quantize --keep' takes its name "
+              "alone.\n");
 }
 
 json_t *cli_detail_json(const cli_detail *d, const hr_model *model, const hr_source *source) {
   const hr_loaded *loaded = &model->loaded;
-  double total = total_of(d, loaded->held_count);
+  double sum = sum_of(d, loaded->held_count);
   json_t *layers = json_array(), *tensors = json_array();
   for (uint32_t i = 0; i < loaded->transformer.description.layers; i++)
     json_array_append_new(
         layers, json_pack("{s:f, s:f, s:o, s:f}", "output_error", d->layer_output[i], "kl",
                           d->layer[i].kl.value, "kl_standard_error", cli_error_json(d->layer[i].kl),
-                          "share", d->layer[i].kl.value / total));
+                          "share", share_of(d->layer[i].kl, sum)));
   for (size_t i = 0; i < loaded->held_count; i++) {
     const cli_blame *b = &d->tensor[i];
-    const char *name = name_of(model, source, i);
+    const char *name = name_of(model, source, i), *part = cli_part_of(loaded, i);
     json_array_append_new(
         tensors,
-        json_pack("{s:o, s:s, s:f, s:o, s:o, s:f, s:o, s:f}", "name",
-                  cli_json_text(name, strlen(name)), "type", panel_names[held(model, i)->type],
-                  "weight_error", b->weights, "kl_weights",
+        json_pack("{s:o, s:s?, s:s, s:f, s:o, s:o, s:f, s:o, s:f}", "name",
+                  cli_json_text(name, strlen(name)), "part", part, "type",
+                  panel_names[held(model, i)->type], "weight_error", b->weights, "kl_weights",
                   d->alone ? json_real(b->kl_weights.value) : json_null(),
                   "kl_weights_standard_error",
                   d->alone ? cli_error_json(b->kl_weights) : json_null(), "kl", b->kl.value,
-                  "kl_standard_error", cli_error_json(b->kl), "share", b->kl.value / total));
+                  "kl_standard_error", cli_error_json(b->kl), "share", share_of(b->kl, sum)));
   }
-  return json_pack("{s:I, s:o, s:o}", "tokens", (json_int_t)d->tokens, "layers", layers, "tensors",
-                   tensors);
+  json_t *detail =
+      json_pack("{s:I, s:f, s:o, s:f, s:o, s:o}", "tokens", (json_int_t)d->tokens, "kl",
+                d->kl.value, "kl_standard_error", cli_error_json(d->kl), "sum_of_tensors", sum,
+                "layers", layers, "tensors", tensors);
+  if (detail && d->kl.error < 0)
+    json_object_set_new(detail, "reason", json_string(CLI_ONE_CLUSTER));
+  return detail;
 }

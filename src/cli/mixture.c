@@ -50,6 +50,19 @@ int64_t cli_layer_of(const hr_loaded *loaded, size_t i) {
   return (int64_t)((at - layers) / sizeof *t->layer);
 }
 
+const char *cli_part_of(const hr_loaded *loaded, size_t i) {
+  const hr_held *held = loaded->held;
+  int64_t layer = cli_layer_of(loaded, i);
+  size_t others = 0;
+  for (size_t j = 0; j < loaded->held_count; j++)
+    others += j != i && held[j].tensor == held[i].tensor;
+  if (others == 0 || layer < 0) return NULL;
+  const hr_layer *of = &loaded->transformer.layer[layer];
+  const hr_matrix *m = held[i].matrix;
+  return m == &of->query ? "q" : m == &of->key ? "k" : m == &of->value ? "v"
+         : m == &of->gate ? "gate" : m == &of->up ? "up" : NULL;
+}
+
 void cli_mixture_set(cli_mixture *x, size_t i, hr_panel_type type, const void *panels) {
   const hr_transformer *from = &x->base->loaded.transformer;
   hr_transformer *to = &x->model.loaded.transformer;

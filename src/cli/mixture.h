@@ -23,6 +23,10 @@ hr_matrix *cli_same_matrix(hr_transformer *to, const hr_transformer *from, const
 /* The layer of held matrix i, or -1 for those at the ends. */
 int64_t cli_layer_of(const hr_loaded *loaded, size_t i);
 
+/* What held matrix i is of a tensor that others are made from too: "q", "k", "v", "gate" or
+ * "up"; NULL where it is all of its tensor. */
+const char *cli_part_of(const hr_loaded *loaded, size_t i);
+
 /* Sets held matrix i (of the base) to type and panels; the bias stays. A tied head
  * goes with the embedding. cli_mixture_reset takes the base's again. */
 void cli_mixture_set(cli_mixture *mixture, size_t i, hr_panel_type type, const void *panels);
