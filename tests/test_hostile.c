@@ -105,10 +105,10 @@ static folder make_folder(const kind *k) {
   copy(&f, "config.json", from.text);
   copy(&f, k->tokenizer_name, k->tokenizer);
   write_text(&f, "tokenizer_config.json",
-             "{\"add_bos_token\": true, \"bos_token\": {\"content\": \"<s>\"}, \"eos_token\": "
-             "\"</s>\", \"chat_template\": [{\"name\": \"default\", \"template\": \"{{ x }}\"}]}");
+             "{\"add_bos_token\": true, \"bos_token\": {\"content\": \"b\"}, \"eos_token\": "
+             "\"c\", \"chat_template\": [{\"name\": \"default\", \"template\": \"{{ x }}\"}]}");
   write_text(&f, "special_tokens_map.json",
-             "{\"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"}}");
+             "{\"bos_token\": \"b\", \"eos_token\": {\"content\": \"c\"}}");
   write_text(&f, "generation_config.json", "{\"eos_token_id\": [1, 2], \"bos_token_id\": 0}");
   cr_assert_eq(mkdir(in(&f, "1_Pooling").text, 0777), 0);
   write_text(&f, "1_Pooling/config.json",

@@ -684,7 +684,8 @@ static void remove_file(const char *folder, const char *name) {
 Test(folder, tokenizes_with_its_own) {
   static const char *const files[] = {"model.safetensors",      "config.json",
                                       "tokenizer.json",         "tokenizer_config.json",
-                                      "generation_config.json", "tokenizer.model"};
+                                      "generation_config.json", "special_tokens_map.json",
+                                      "tokenizer.model"};
   char folder[] = "/tmp/headrow-vocab-XXXXXX";
   cr_assert(mkdtemp(folder));
   /* the length of the header, 64, the header, and one number */
@@ -717,7 +718,8 @@ Test(folder, tokenizes_with_its_own) {
   write_json(folder, "tokenizer_config.json",
              "{'add_bos_token':true,'bos_token':{'content':'<s>'},'eos_token':'<s>',"
              "'model_max_length':1000000000000000019884624838656}");
-  write_json(folder, "generation_config.json", "{'eos_token_id':[6,-1,1e30]}");
+  write_json(folder, "generation_config.json",
+             "{'eos_token_id':[6,-1,4294967295],'bos_token_id':null}");
   cr_assert_eq(hr_vocab_read(source, &storage, &vocab, &found, &err), HR_OK, "%s", err.message);
   cr_expect(found && vocab.kind == HR_VOCAB_BPE && vocab.count == 8 && vocab.bos == 1);
   static const int32_t ends[] = {1, 3, 6};
@@ -734,10 +736,21 @@ Test(folder, tokenizes_with_its_own) {
     const char *file, *text, *part;
   } faults[] = {{"tokenizer_config.json", "{'add_bos_token':1}", "'add_bos_token'"},
                 {"tokenizer_config.json", "{'eos_token':7}", "'eos_token'"},
-                {"tokenizer_config.json", "{}", NULL},
+                {"tokenizer_config.json", "{'eos_token':'<nope>'}",
+                 "/tokenizer_config.json: key 'eos_token' is '<nope>', expected a token of"},
+                {"tokenizer_config.json", "{'bos_token':null,'eos_token':null}", NULL},
+                {"special_tokens_map.json", "{'bos_token':{'content':'<no>'}}",
+                 "/special_tokens_map.json: key 'bos_token' is '<no>', expected a token of"},
+                {"special_tokens_map.json", "{}", NULL},
                 {"generation_config.json", "{'eos_token_id':'6'}", "'eos_token_id'"},
                 {"generation_config.json", "{'eos_token_id':[[6]]}", "'eos_token_id'"},
-                {"generation_config.json", "{}", NULL}};
+                {"generation_config.json", "{'eos_token_id':[2,99999]}",
+                 "/generation_config.json: key 'eos_token_id' is 99999, expected an id below 8"},
+                {"generation_config.json", "{'eos_token_id':8}", "'eos_token_id' is 8, expected"},
+                {"generation_config.json", "{'eos_token_id':-2}", "'eos_token_id' is -2, expected"},
+                {"generation_config.json", "{'eos_token_id':2.5}", "'eos_token_id' is 2.5, exp"},
+                {"generation_config.json", "{'bos_token_id':8}", "'bos_token_id' is 8, expected"},
+                {"generation_config.json", "{'bos_token_id':-1}", NULL}};
   for (size_t i = 0; i < COUNT(faults); i++) {
     write_json(folder, faults[i].file, faults[i].text);
     hr_status status = hr_vocab_read(source, &storage, &vocab, &found, &err);
@@ -745,6 +758,23 @@ Test(folder, tokenizes_with_its_own) {
     cr_expect(!faults[i].part || strstr(err.message, faults[i].part), "%s", err.message);
     hr_vocab_storage_finish(&storage);
   }
+
+  hr_source_close(source);
+  write_json(folder, "config.json", "{'eos_token_id':[3,88888],'bos_token_id':77777}");
+  source = hr_source_open(folder, &err);
+  cr_assert(source, "%s", err.message);
+  cr_expect_eq(hr_vocab_read(source, &storage, &vocab, &found, &err), HR_ERROR_FILE);
+  cr_expect(strstr(err.message, "config.json: key 'eos_token_id' is 88888, expected"), "%s",
+            err.message);
+  hr_vocab_storage_finish(&storage);
+  hr_source_close(source);
+  write_json(folder, "config.json", "{'eos_token_id':null,'bos_token_id':77777}");
+  source = hr_source_open(folder, &err);
+  cr_assert(source, "%s", err.message);
+  cr_expect_eq(hr_vocab_read(source, &storage, &vocab, &found, &err), HR_ERROR_FILE);
+  cr_expect(strstr(err.message, "config.json: key 'bos_token_id' is 77777, expected"), "%s",
+            err.message);
+  hr_vocab_storage_finish(&storage);
 
   write_json(folder, "tokenizer.json", "{'model':{'type':'Odd'}}");
   cr_expect_eq(hr_vocab_read(source, &storage, &vocab, &found, &err), HR_ERROR_FILE);

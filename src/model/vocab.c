@@ -299,10 +299,20 @@ hr_status hr_vocab_add_token(hr_vocab_storage *s, hr_vocab *vocab, const json_t 
 
 /* --- tokenizer_config.json ------------------------------------------------- */
 
-/* The files that say more of a tokenizer; NULL where there is none. */
+/* A file that says more of a tokenizer; its JSON is NULL where there is none. */
+typedef struct settings_file {
+  json_t *json;
+  char where[HR_WHERE_BYTES]; /* what messages call it */
+} settings_file;
+
 typedef struct settings {
-  json_t *config, *special_map, *generation;
+  settings_file config, special_map, generation;
 } settings;
+
+static const json_t *setting(const settings_file *file, const char *key) {
+  const json_t *value = json_object_get(file->json, key);
+  return json_is_null(value) ? NULL : value;
+}
 
 /* "<s>", or {"content": "<s>"}. */
 static hr_piece token_text(const json_t *value) {
@@ -311,25 +321,41 @@ static hr_piece token_text(const json_t *value) {
   return (hr_piece){json_string_value(value), json_string_length(value)};
 }
 
-/* *id stays as it is when neither file names a token of the vocabulary. */
+/* Where a mark stands in front of WordPiece's words, files don't write it. */
+static int32_t find_token(const hr_vocab *vocab, hr_piece text) {
+  static const char mark[] = "\xe2\x96\x81";
+  const size_t bytes = sizeof mark - 1;
+  int32_t id = hr_vocab_find(vocab, text);
+  for (size_t i = 0; i < vocab->count && id < 0 && vocab->kind == HR_VOCAB_WORDPIECE; i++) {
+    hr_piece token = vocab->tokens[i];
+    if (token.length == bytes + text.length && memcmp(token.text, mark, bytes) == 0 &&
+        memcmp(token.text + bytes, text.text, text.length) == 0)
+      id = (int32_t)i;
+  }
+  return id;
+}
+
+/* *id stays as it is when neither file names a token. */
 static hr_status read_token(const settings *s, const hr_vocab *vocab, const char *key, int32_t *id,
                             hr_error *err) {
-  const json_t *value = json_object_get(s->config, key);
-  if (!value || json_is_null(value)) value = json_object_get(s->special_map, key);
-  if (!value || json_is_null(value)) return HR_OK;
+  const settings_file *file = setting(&s->config, key) ? &s->config : &s->special_map;
+  const json_t *value = setting(file, key);
+  if (!value) return HR_OK;
   hr_piece text = token_text(value);
   if (!text.text)
-    return hr_fail(err, HR_ERROR_FILE, "%s: '%s' in the settings beside it is no text of a token",
-                   vocab->where, key);
-  int32_t found = hr_vocab_find(vocab, text);
-  if (found >= 0) *id = found;
+    return hr_fail(err, HR_ERROR_FILE, "%s: key '%s' is no text of a token", file->where, key);
+  int32_t found = find_token(vocab, text);
+  if (found < 0)
+    return hr_fail(err, HR_ERROR_FILE, "%s: key '%s' is '%s', expected a token of the vocabulary",
+                   file->where, key, HR_QUOTE(text.text, text.length));
+  *id = found;
   return HR_OK;
 }
 
 /* {"32000": {"content": ...}}: tokens beyond those of SentencePiece's file. */
 static hr_status add_tokens(const settings *s, hr_vocab_storage *storage, hr_vocab *vocab,
                             hr_error *err) {
-  json_t *list = json_object_get(s->config, "added_tokens_decoder"), *token;
+  json_t *list = json_object_get(s->config.json, "added_tokens_decoder"), *token;
   const char *key;
   if (list && !json_is_null(list) && !json_is_object(list))
     return bad(vocab->where, "'added_tokens_decoder' in the settings beside it is no object",
@@ -364,8 +390,9 @@ static hr_status add_tokens(const settings *s, hr_vocab_storage *storage, hr_voc
 static hr_status set_around(const settings *s, hr_vocab *vocab, bool sentencepiece,
                             hr_error *err) {
   bool bos = sentencepiece, eos = false;
-  hr_status status = read_flag(vocab->where, s->config, "add_bos_token", &bos, err);
-  if (status == HR_OK) status = read_flag(vocab->where, s->config, "add_eos_token", &eos, err);
+  hr_status status = read_flag(vocab->where, s->config.json, "add_bos_token", &bos, err);
+  if (status == HR_OK)
+    status = read_flag(vocab->where, s->config.json, "add_eos_token", &eos, err);
   if (status != HR_OK) return status;
   if (vocab->around.before_count || vocab->around.after_count) {
     const hr_template *around = &vocab->around;
@@ -387,47 +414,86 @@ static hr_status apply_settings(const settings *s, hr_vocab_storage *storage, hr
   return status == HR_OK ? set_around(s, vocab, sentencepiece, err) : status;
 }
 
-/* --- Where texts end, beside safetensors ----------------------------------- */
+/* --- Names of files beside safetensors ------------------------------------- */
 
-static void mark_id(const hr_vocab *vocab, unsigned char *mark, int64_t id) {
-  if (id >= 0 && (uint64_t)id < vocab->count) mark[id] = 1;
+static bool ends_in(const char *text, const char *end) {
+  size_t n = strlen(text), m = strlen(end);
+  return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-static bool mark_number(const hr_vocab *vocab, unsigned char *mark, const json_t *number) {
-  double id = json_number_value(number);
-  if (id >= 0 && id < (double)vocab->count) mark[(size_t)id] = 1;
-  return json_is_number(number);
+static void name_beside(const hr_source *source, const char *name, char where[HR_WHERE_BYTES]) {
+  const char *values = source->values_path;
+  size_t stem = strlen(values);
+  if (ends_in(values, "config.json")) stem -= strlen("config.json");
+  if (hr_source_is_packed(source))
+    snprintf(where, HR_WHERE_BYTES, "%.400s: %s", values, name);
+  else
+    snprintf(where, HR_WHERE_BYTES, "%.*s%s", (int)stem, values, name);
+}
+
+/* --- Where texts end, beside safetensors ----------------------------------- */
+
+/* Where ids that end a text are gathered. */
+typedef struct ends {
+  const hr_vocab *vocab;
+  unsigned char *mark; /* of each token; NULL: the ids are checked only */
+} ends;
+
+/* -1 and 0xFFFFFFFF mean none, as in GGUF. */
+static hr_status mark_id(const ends *e, const char *where, const char *key, double id,
+                         hr_error *err) {
+  if (id == -1 || id == (double)UINT32_MAX) return HR_OK;
+  if (!(id >= 0 && id < (double)e->vocab->count) || id != (double)(size_t)id)
+    return hr_fail(err, HR_ERROR_FILE, "%s: key '%s' is %.17g, expected an id below %zu or none",
+                   where, key, id, e->vocab->count);
+  if (e->mark) e->mark[(size_t)id] = 1;
+  return HR_OK;
 }
 
 /* A number, a list of them, or nothing. */
-static hr_status mark_json(const hr_vocab *vocab, unsigned char *mark, const json_t *ids,
+static hr_status mark_json(const ends *e, const settings_file *file, const char *key,
                            hr_error *err) {
-  bool good = !ids || json_is_null(ids) || json_is_array(ids) || mark_number(vocab, mark, ids);
-  for (size_t i = 0; good && i < json_array_size(ids); i++)
-    good = mark_number(vocab, mark, json_array_get(ids, i));
-  return good ? HR_OK
-              : bad(vocab->where, "'eos_token_id' in generation_config.json beside it is no id",
-                    "a whole number or a list of them", err);
+  const json_t *ids = setting(file, key);
+  size_t count = json_is_array(ids) ? json_array_size(ids) : ids != NULL;
+  for (size_t i = 0; i < count; i++) {
+    const json_t *id = json_is_array(ids) ? json_array_get(ids, i) : ids;
+    if (!json_is_number(id))
+      return hr_fail(err, HR_ERROR_FILE,
+                     "%s: key '%s' is no id, expected a whole number or a list of them",
+                     file->where, key);
+    hr_status status = mark_id(e, file->where, key, json_number_value(id), err);
+    if (status != HR_OK) return status;
+  }
+  return HR_OK;
 }
 
-static hr_status mark_config(const hr_source *source, const hr_vocab *vocab, unsigned char *mark,
+static hr_status mark_config(const ends *e, const hr_source *source, const char *key,
                              hr_error *err) {
-  static const char key[] = "eos_token_id";
-  bool found = false;
-  int64_t id = -1;
-  if (!source) return HR_OK;
-  if (!hr_source_is_array(source, key)) {
-    hr_status status = hr_source_i64(source, key, &id, &found, err);
-    if (status == HR_OK && found) mark_id(vocab, mark, id);
-    return status;
-  }
-  int64_t ids[64];
-  size_t count = 0;
-  hr_status status = hr_source_array_length(source, key, &count, &found, err);
+  char where[HR_WHERE_BYTES];
+  int64_t ids[64] = {-1};
+  size_t count = 1;
+  name_beside(source, "config.json", where);
+  bool found = false, list = hr_source_is_array(source, key);
+  hr_status status = list ? hr_source_array_length(source, key, &count, &found, err)
+                          : hr_source_i64(source, key, &ids[0], &found, err);
   if (status == HR_OK && count > COUNT(ids))
-    status = bad(hr_source_path(source), "'eos_token_id' has too many elements", "64 at most", err);
-  if (status == HR_OK) status = hr_source_array_i64(source, key, ids, count, err);
-  for (size_t i = 0; i < count && status == HR_OK; i++) mark_id(vocab, mark, ids[i]);
+    status = hr_fail(err, HR_ERROR_FILE, "%s: key '%s' has %zu elements, expected at most %zu",
+                     where, key, count, COUNT(ids));
+  if (status == HR_OK && list) status = hr_source_array_i64(source, key, ids, count, err);
+  for (size_t i = 0; i < count && found && status == HR_OK; i++)
+    status = mark_id(e, where, key, (double)ids[i], err);
+  return status;
+}
+
+/* The tokenizer says what a text begins with. Ids of it elsewhere are only
+ * checked: one outside the vocabulary means that the files don't belong together. */
+static hr_status mark_ends(const hr_source *source, const settings *s, const hr_vocab *vocab,
+                           unsigned char *mark, hr_error *err) {
+  const ends all = {vocab, mark}, none = {vocab, NULL};
+  hr_status status = mark_json(&all, &s->generation, "eos_token_id", err);
+  if (status == HR_OK) status = mark_json(&none, &s->generation, "bos_token_id", err);
+  if (status == HR_OK && source) status = mark_config(&all, source, "eos_token_id", err);
+  if (status == HR_OK && source) status = mark_config(&none, source, "bos_token_id", err);
   return status;
 }
 
@@ -435,20 +501,14 @@ static hr_status read_ends(const hr_source *source, const settings *s, hr_vocab_
                            const hr_vocab *vocab, hr_error *err) {
   unsigned char *mark = hr_calloc(vocab->count, 1);
   if (!mark) return hr_fail_memory(err, "end tokens", vocab->count);
-  mark_id(vocab, mark, vocab->eos);
-  hr_status status = mark_json(vocab, mark, json_object_get(s->generation, "eos_token_id"), err);
-  if (status == HR_OK) status = mark_config(source, vocab, mark, err);
+  if (vocab->eos >= 0) mark[vocab->eos] = 1;
+  hr_status status = mark_ends(source, s, vocab, mark, err);
   if (status == HR_OK) status = hr_vocab_list_ends(storage, vocab, mark, err);
   hr_free(mark);
   return status;
 }
 
 /* --- Files ----------------------------------------------------------------- */
-
-static bool ends_in(const char *text, const char *end) {
-  size_t n = strlen(text), m = strlen(end);
-  return n >= m && strcmp(text + n - m, end) == 0;
-}
 
 static hr_status read_sentencepiece(hr_file_map *map, const char *path, hr_vocab_storage *storage,
                                     hr_vocab *vocab, hr_error *err) {
@@ -491,38 +551,31 @@ hr_status hr_vocab_read_file(const char *path, const char *config, hr_vocab_stor
   *vocab = (hr_vocab){.where = path, .bos = -1, .eos = -1, .unknown = -1};
   if (config) {
     hr_status status = hr_file_map_open(&map, config, err);
-    if (status == HR_OK && !(s.config = hr_vocab_load_json(&map, config, err)))
+    if (status == HR_OK && !(s.config.json = hr_vocab_load_json(&map, config, err)))
       status = err->status;
     if (status != HR_OK) return status;
+    snprintf(s.config.where, sizeof s.config.where, "%s", config);
   }
   hr_status status = hr_file_map_open(&map, path, err);
   if (status == HR_OK) status = read_file(NULL, &map, path, &s, storage, vocab, err);
-  json_decref(s.config);
+  json_decref(s.config.json);
   return status;
 }
 
 hr_status hr_vocab_open_beside(const hr_source *source, const char *name, hr_file_map *map,
                                char where[HR_WHERE_BYTES], bool *found, hr_error *err) {
-  const char *values = source->values_path;
-  size_t stem = strlen(values);
-  if (ends_in(values, "config.json")) stem -= strlen("config.json");
-  if (hr_source_is_packed(source))
-    snprintf(where, HR_WHERE_BYTES, "%.400s: %s", values, name);
-  else
-    snprintf(where, HR_WHERE_BYTES, "%.*s%s", (int)stem, values, name);
+  name_beside(source, name, where);
   return hr_source_open_beside(source, name, map, found, err);
 }
 
-/* *json stays NULL when there is no such file. */
-static hr_status load_beside(const hr_source *source, const char *name, json_t **json,
+static hr_status load_beside(const hr_source *source, const char *name, settings_file *file,
                              hr_error *err) {
   hr_file_map map;
   bool found;
-  char where[HR_WHERE_BYTES];
-  hr_status status = hr_vocab_open_beside(source, name, &map, where, &found, err);
+  hr_status status = hr_vocab_open_beside(source, name, &map, file->where, &found, err);
   if (status != HR_OK || !found) return status;
-  *json = hr_vocab_load_json(&map, where, err);
-  return *json ? HR_OK : err->status;
+  file->json = hr_vocab_load_json(&map, file->where, err);
+  return file->json ? HR_OK : err->status;
 }
 
 /* Takes the map over. */
@@ -536,9 +589,9 @@ static hr_status read_beside(const hr_source *source, hr_file_map *map, const ch
     status = read_file(source, map, where, &s, storage, vocab, err);
   else
     hr_file_map_close(map);
-  json_decref(s.config);
-  json_decref(s.special_map);
-  json_decref(s.generation);
+  json_decref(s.config.json);
+  json_decref(s.special_map.json);
+  json_decref(s.generation.json);
   return status;
 }
 
