@@ -1309,6 +1309,42 @@ static bool adds_eos(const hr_vocab *vocab) {
   return vocab->around.after_count == 1 && vocab->around.after[0] == vocab->eos;
 }
 
+/* Files of before the key was there: what is used in its place is said. */
+Test(vocab, a_pre_tokenizer_that_no_key_names_is_warned_of) {
+  gguf_writer w;
+  vocab_read v;
+  start_bpe(&w, NULL);
+  read_vocab(&v, &w);
+  cr_assert(v.status == HR_OK && v.storage.pre_name && v.storage.warning);
+  cr_expect_str_eq(v.storage.pre_name, "default");
+  cr_expect_str_eq(v.storage.warning,
+                   "mem.gguf: key 'tokenizer.ggml.pre' is missing: the pre-tokenizer \"default\" "
+                   "is used, and the ids are wrong if the model was trained with another");
+  hr_vocab_storage_trim(&v.storage);
+  cr_expect(v.storage.warning && v.storage.pre_name);
+  finish_vocab(&v);
+
+  start_bpe(&w, "");
+  read_vocab(&v, &w);
+  cr_assert(v.status == HR_OK && v.storage.warning);
+  cr_expect(strstr(v.storage.warning, "key 'tokenizer.ggml.pre' is empty"));
+  finish_vocab(&v);
+
+  static const char *const named[] = {"default", "gpt-2"};
+  for (size_t i = 0; i < 2; i++) {
+    start_bpe(&w, named[i]);
+    read_vocab(&v, &w);
+    cr_assert(v.status == HR_OK && v.storage.pre_name && !v.storage.warning);
+    cr_expect_str_eq(v.storage.pre_name, named[i]);
+    finish_vocab(&v);
+  }
+
+  start_spm(&w);
+  read_vocab(&v, &w);
+  cr_assert(v.status == HR_OK && !v.storage.pre_name && !v.storage.warning);
+  finish_vocab(&v);
+}
+
 Test(vocab, sentencepiece) {
   static const float scores[TEXTS] = {0, 0, 0, 0, 0, -1, -2.5f};
   static const int32_t kinds[TEXTS] = {2, 3, 3, 1, 4, 0, 1};

@@ -154,7 +154,9 @@ static void log_kernel(void *data, const char *slot, const char *kernel) {
 void cli_tell_about_model(const cli_common *common, const hr_model *model) {
   if (common->untold) return;
   if (common->log.given) cli_visit_kernels(hr_model_isa(model), log_kernel, NULL);
-  if (!common->quiet && hr_model_note(model)) cli_note("note: %s", hr_model_note(model));
+  if (common->quiet) return;
+  if (hr_model_warning(model)) cli_note("warning: %s", hr_model_warning(model));
+  if (hr_model_note(model)) cli_note("note: %s", hr_model_note(model));
 }
 
 void cli_threads_to_load(const cli_common *common, hr_model_options *options) {

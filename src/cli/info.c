@@ -404,6 +404,18 @@ static void print_sizes(const hr_model *model, const hr_source *source, const me
   print_memory(model, m);
 }
 
+/* Byte-level BPE in GGUF goes by a name. */
+static void print_pre_tokenizer(const hr_model *model) {
+  if (!model->vocab.pre_name) return;
+  cli_print("pre-tokenizer   %s%s\n", model->vocab.pre_name,
+            model->vocab.warning ? " (the file names none)" : "");
+}
+
+static json_t *json_pre_tokenizer(const hr_model *model) {
+  const char *name = model->vocab.pre_name;
+  return name ? json_string(name) : json_null();
+}
+
 static void print_model(const hr_model *model, const hr_source *source, const memory *m) {
   const hr_transformer *t = &model->loaded.transformer;
   const hr_description *d = &t->description;
@@ -415,6 +427,7 @@ static void print_model(const hr_model *model, const hr_source *source, const me
               model->token_count);
   else
     cli_print("tokenizer       none: ids only\n");
+  print_pre_tokenizer(model);
   if (model->tokenizer && model->token_count < d->vocab)
     cli_print("                the embedding's last %zu rows have no text\n",
               d->vocab - model->token_count);
@@ -456,13 +469,14 @@ static json_t *json_model(const hr_model *model, const hr_source *source, const 
     if (panels[i])
       json_object_set_new(matrices, hr_panel_name((hr_panel_type)i),
                           json_integer((json_int_t)panels[i]));
-  return json_pack("{s:o, s:s, s:s, s:o, s:o, s:o, s:I, s:o, s:o, s:I, s:o}", "path",
+  return json_pack("{s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:I, s:o}", "path",
                    cli_json_text(model->path, strlen(model->path)), "format",
                    hr_source_get_kind(source) == HR_SOURCE_GGUF ? "gguf" : "safetensors", "family",
                    t->description.family, "block", cli_json_acts(t), "labels",
                    cli_json_labels(model), "tokenizer",
                    model->tokenizer ? json_string(tokenizer_names[model->vocab_kind]) : json_null(),
-                   "parameters", (json_int_t)model->loaded.parameters, "tensors", tensors,
+                   "pre_tokenizer", json_pre_tokenizer(model), "parameters",
+                   (json_int_t)model->loaded.parameters, "tensors", tensors,
                    "matrices", matrices, "tensors_not_read",
                    (json_int_t)model->loaded.spare_count, "memory", json_memory(model, m));
 }
@@ -507,11 +521,12 @@ static json_t *json_vocabulary(const hr_model *model, const hr_source *source) {
   const char *family;
   size_t length;
   bool told = find_family(source, &family, &length);
-  return json_pack("{s:o, s:s, s:o, s:n, s:s, s:I, s:o, s:o, s:i, s:n}", "path",
+  return json_pack("{s:o, s:s, s:o, s:n, s:s, s:o, s:I, s:o, s:o, s:i, s:n}", "path",
                    cli_json_text(model->path, strlen(model->path)), "format",
                    vocabulary_format(source), "family",
                    told ? cli_json_text(family, length) : json_null(), "block", "tokenizer",
-                   tokenizer_names[model->vocab_kind], "tokens", (json_int_t)model->token_count,
+                   tokenizer_names[model->vocab_kind], "pre_tokenizer", json_pre_tokenizer(model),
+                   "tokens", (json_int_t)model->token_count,
                    "start_token", json_token(model->start_token), "end_token",
                    json_token(model->end_token), "parameters", 0, "memory");
 }
@@ -528,6 +543,7 @@ static void print_vocabulary(const hr_model *model, const hr_source *source) {
   }
   cli_print("tokenizer       %s, %zu tokens\n", tokenizer_names[model->vocab_kind],
             model->token_count);
+  print_pre_tokenizer(model);
   print_token("start token", model, model->start_token);
   print_token("end token", model, model->end_token);
 }

@@ -259,3 +259,7 @@ int32_t hr_model_start_token(const hr_model *model) {
 const char *hr_model_note(const hr_model *model) {
   return model->loaded.note[0] ? model->loaded.note : NULL;
 }
+
+const char *hr_model_warning(const hr_model *model) {
+  return model->vocab.warning;
+}

@@ -653,8 +653,11 @@ static void free_steps(hr_step_array *array) {
 }
 
 void hr_vocab_storage_trim(hr_vocab_storage *s) {
-  hr_vocab_storage left = {
-      .ends = s->ends, .end_count = s->end_count, .unsupported = s->unsupported};
+  hr_vocab_storage left = {.ends = s->ends,
+                           .end_count = s->end_count,
+                           .pre_name = s->pre_name,
+                           .warning = s->warning,
+                           .unsupported = s->unsupported};
   hr_free(s->tokens);
   hr_free(s->scores);
   hr_free(s->kinds);
@@ -673,6 +676,8 @@ void hr_vocab_storage_trim(hr_vocab_storage *s) {
 void hr_vocab_storage_finish(hr_vocab_storage *s) {
   hr_vocab_storage_trim(s);
   hr_free(s->ends);
+  hr_free(s->pre_name);
+  hr_free(s->warning);
   hr_free(s->unsupported);
   *s = (hr_vocab_storage){0};
 }

@@ -2,6 +2,7 @@
  * The keys tokenizer.ggml.* of GGUF. Where a key is absent, the defaults are
  * those that the writers of such files rely on. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -239,6 +240,18 @@ static const pre_defaults pre_tokenizers[] = {
     {"tekken", true, true},   {"chameleon", true, false}, {"youtu", false, true},
 };
 
+/* Which pre-tokenizer a model was trained with can't be told from its vocabulary. */
+static hr_status warn_of_default(const hr_source *source, const char *key, bool found,
+                                 hr_vocab_storage *storage, hr_error *err) {
+  char text[768];
+  snprintf(text, sizeof text,
+           "%.400s: key '%s' is %s: the pre-tokenizer \"default\" is used, and the ids are wrong "
+           "if the model was trained with another",
+           hr_source_path(source), key, found ? "empty" : "missing");
+  storage->warning = hr_strndup(text, strlen(text));
+  return storage->warning ? HR_OK : hr_fail_memory(err, key, strlen(text) + 1);
+}
+
 static hr_status read_pre_tokenizer(const hr_source *source, hr_vocab_storage *storage,
                                     hr_vocab *vocab, flags *f, hr_error *err) {
   static const char key[] = "tokenizer.ggml.pre";
@@ -248,11 +261,13 @@ static hr_status read_pre_tokenizer(const hr_source *source, hr_vocab_storage *s
   hr_status status = hr_source_string(source, key, &text, &length, &found, err);
   if (status != HR_OK) return status;
   if (!found || length == 0) {
+    status = warn_of_default(source, key, found, storage, err);
+    if (status != HR_OK) return status;
     text = "default";
     length = strlen(text);
   }
-  const char *name = hr_vocab_keep(storage, text, length, vocab->where, err);
-  if (!name) return HR_ERROR_MEMORY;
+  const char *name = storage->pre_name = hr_strndup(text, length);
+  if (!name) return hr_fail_memory(err, key, length + 1);
   hr_step_list steps;
   if (strlen(name) != length || !hr_named_pre_tokenizer(name, &steps))
     return hr_fail(err, HR_ERROR_FILE, "%s: pre-tokenizer \"%s\" is not known; %s are",
