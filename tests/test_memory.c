@@ -312,6 +312,60 @@ Test(memory, conversions_are_told_before_they_are_made) {
   hr_model_free(model);
 }
 
+/* A llama of one layer whose first `other` matrices are Q8_0 and the rest Q4_K. */
+static void expect_name(uint32_t file_type, size_t other, const char *told) {
+  static const char *const matrices[] = {
+      "output.weight",         "token_embd.weight",     "blk.0.attn_q.weight",
+      "blk.0.attn_k.weight",   "blk.0.attn_v.weight",   "blk.0.attn_output.weight",
+      "blk.0.ffn_gate.weight", "blk.0.ffn_up.weight",   "blk.0.ffn_down.weight"};
+  static const char *const norms[] = {"output_norm.weight", "blk.0.attn_norm.weight",
+                                      "blk.0.ffn_norm.weight"};
+  enum { WIDTH = 256, Q4_K = 12, Q4_K_BYTES = 144, Q8_0_BYTES = 8 * 34 };
+  static const uint64_t shape[] = {WIDTH, WIDTH};
+  static const unsigned char zeros[WIDTH * Q8_0_BYTES];
+  gguf_writer w;
+  gguf_writer_init(&w);
+  gguf_put_string(&w, "general.architecture", "llama");
+  gguf_put_u32(&w, "general.file_type", file_type);
+  gguf_put_u32(&w, "llama.block_count", 1);
+  gguf_put_u32(&w, "llama.context_length", 64);
+  gguf_put_u32(&w, "llama.embedding_length", WIDTH);
+  gguf_put_u32(&w, "llama.feed_forward_length", WIDTH);
+  gguf_put_u32(&w, "llama.attention.head_count", 4);
+  gguf_put_f32(&w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)
+    gguf_put_tensor(&w, norms[i], GGUF_TENSOR_F32, 1, shape, zeros, WIDTH * sizeof(float));
+  for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++)
+    gguf_put_tensor(&w, matrices[i], i < other ? GGUF_TENSOR_Q8_0 : Q4_K, 2, shape, zeros,
+                    (size_t)WIDTH * (i < other ? Q8_0_BYTES : Q4_K_BYTES));
+  size_t size;
+  unsigned char *data = gguf_writer_finish(&w, &size);
+  hr_model_options options;
+  hr_model_options_init(&options);
+  options.defer_weights = true;
+  hr_error err;
+  hr_model *model = hr_model_open_memory(data, size, "m.gguf", &options, &err);
+  cr_assert(model, "%s", err.message);
+  cli_common common = {0};
+  said[0] = '\0';
+  cli_check_memory_in(&common, model, SIZE_MAX, "there");
+  cr_expect(strncmp(said, told, strlen(told)) == 0, "%s", said);
+  cr_expect(strstr(said, "held as "), "%s", said);
+  hr_model_free(model);
+  free(data);
+}
+
+Test(memory, a_file_is_called_what_it_calls_itself) {
+  expect_name(15, 0, "m.gguf is Q4_K_M (");
+  expect_name(14, 0, "m.gguf is Q4_K_S (");
+  expect_name(15, 8, "m.gguf is Q4_K_M (");    /* though most bytes are Q8_0 */
+  expect_name(17, 0, "m.gguf is Q4_K (");      /* Q5_K_M, of which it has nothing */
+  expect_name(0, 0, "m.gguf is Q4_K (");       /* F32, as only the norms are */
+  expect_name(4000000000u, 0, "m.gguf is Q4_K (");
+  expect_name(7, 8, "m.gguf is in part Q8_0 (");
+  cr_expect(strstr(said, "; held as int8 throughout it needs "), "%s", said);
+}
+
 /* --- What is taken ----------------------------------------------------------------- */
 
 static size_t status_bytes(const char *key) {

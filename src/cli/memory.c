@@ -50,7 +50,36 @@ static size_t default_context(const hr_model *model) {
 
 /* --- What is converted -------------------------------------------------------- */
 
-/* The format that most bytes of the file's matrices are in. */
+/* What llama.cpp's numbers in general.file_type stand for, of files with quantized
+ * tensors of types that can be read. All are mixtures: a small model's embedding, of
+ * more bits, may be most of it. */
+static const char *mixture_name(uint64_t number) {
+  static const char *const names[] = {
+      [2] = "Q4_0",    [3] = "Q4_1",    [7] = "Q8_0",    [8] = "Q5_0",    [9] = "Q5_1",
+      [10] = "Q2_K",   [11] = "Q3_K_S", [12] = "Q3_K_M", [13] = "Q3_K_L", [14] = "Q4_K_S",
+      [15] = "Q4_K_M", [16] = "Q5_K_S", [17] = "Q5_K_M", [18] = "Q6_K",   [21] = "Q2_K_S",
+      [25] = "IQ4_NL",
+  };
+  return number < sizeof names / sizeof *names ? names[number] : NULL;
+}
+
+/* What the file calls itself, when it has the format that the name begins with: a
+ * file that was changed may have kept the name. */
+static const char *own_name(const hr_source *source, const size_t *bytes_of) {
+  uint64_t number;
+  bool found;
+  hr_error ignored;
+  if (hr_source_u64(source, "general.file_type", &number, &found, &ignored) != HR_OK || !found)
+    return NULL;
+  const char *name = mixture_name(number);
+  for (size_t i = 0; i < HR_FORMAT_COUNT && name; i++) {
+    const char *format = hr_format_get((hr_format)i)->name;
+    if (bytes_of[i] && strncmp(name, format, strlen(format)) == 0) return name;
+  }
+  return NULL;
+}
+
+/* The file's own name, or the format that most bytes of its tensors are in. */
 static const char *file_type(const hr_model *model, size_t *bytes) {
   size_t of[HR_FORMAT_COUNT] = {0}, best = 0;
   *bytes = 0;
@@ -61,7 +90,8 @@ static const char *file_type(const hr_model *model, size_t *bytes) {
   }
   for (size_t i = 1; i < HR_FORMAT_COUNT; i++)
     if (of[i] > of[best]) best = i;
-  return hr_format_get((hr_format)best)->name;
+  const char *name = own_name(model->source, of);
+  return name ? name : hr_format_get((hr_format)best)->name;
 }
 
 /* The type that most bytes are held in, of matrices whose type in the file is another. */
@@ -84,9 +114,12 @@ static void tell_conversion(const hr_model *model) {
   size_t bytes;
   if (model->loaded.mapped || model->has_weights) return;
   const char *to = converted_type(&model->loaded), *from = file_type(model, &bytes);
-  if (to)
-    cli_note("%s is %s (%s); held as %s it needs %s", model->path, from, cli_size_text(bytes, file),
-             to, cli_size_text(model->loaded.weight_bytes, held));
+  if (!to) return;
+  bool in_part = strcmp(to, from) == 0;
+  if (strcmp(to, "Q8_0") == 0) to = "int8";
+  cli_note("%s is %s%s (%s); held as %s%s it needs %s", model->path, in_part ? "in part " : "",
+           from, cli_size_text(bytes, file), to, in_part ? " throughout" : "",
+           cli_size_text(model->loaded.weight_bytes, held));
 }
 
 /* --- Before loading ------------------------------------------------------------- */
