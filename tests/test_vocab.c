@@ -318,7 +318,18 @@ Test(json, wordpiece) {
   EXPECT(t, "ununun", PLAIN, 3, 6, 6);
   EXPECT(t, "unununun un", PLAIN, 0, 3); /* more than 6 characters */
   EXPECT(t, "able", PLAIN, 0);
+  EXPECT(t, "un\xe2\x96\x81un", PLAIN, 0); /* U+2581 of the text: no token begins with it */
+  EXPECT(t, "un\xcc\x81", PLAIN, 3);
+  EXPECT(t, "un\xe0\xa4\x83", PLAIN, 0); /* a mark that takes room stays */
   DECODES(t, "unable, un", 3, 4, 5, 3);
+  hr_tokenizer_free(t);
+}
+
+/* Marks of all three kinds, U+0301, U+0903 and U+20DD, where BERT's takes away the first. */
+Test(json, accents_are_all_marks) {
+  hr_tokenizer *t = from_json("{'normalizer':{'type':'StripAccents'},'model':{'type':'BPE',"
+                              "'vocab':{'a':0,'b':1},'merges':[]}}");
+  EXPECT(t, "a\xcc\x81\xe0\xa4\x83\xe2\x83\x9d" "b", PLAIN, 0, 1);
   hr_tokenizer_free(t);
 }
 

@@ -948,6 +948,9 @@ static hr_status mark_words(reader *r, hr_piece prefix) {
     hr_piece *token = &s->tokens[i];
     if (s->kinds[i] != HR_TOKEN_NORMAL) continue;
     if (token->length > prefix.length && memcmp(token->text, prefix.text, prefix.length) == 0) {
+      hr_piece rest = {token->text + prefix.length, token->length - prefix.length};
+      /* Without its prefix this one would be another word's first token. */
+      if (rest.length >= 3 && memcmp(rest.text, SPACE_MARK, 3) == 0) continue;
       *token = (hr_piece){token->text + prefix.length, token->length - prefix.length};
       continue;
     }

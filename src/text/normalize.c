@@ -96,8 +96,11 @@ static bool lowercase(hr_pieces *p, const hr_compiled *s, const char *text, size
   return each_code(p, text, length, put_lower);
 }
 
+/* Marks that take room (Mc) and those around a letter (Me) too, which BERT's leaves. */
 static bool put_unless_mark(hr_pieces *p, int32_t code) {
-  return is_nonspacing_mark(code) || put_code(p, code);
+  utf8proc_category_t category = utf8proc_category(code);
+  return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
+         category == UTF8PROC_CATEGORY_ME || put_code(p, code);
 }
 
 static bool strip_accents(hr_pieces *p, const hr_compiled *s, const char *text, size_t length,

@@ -52,8 +52,11 @@ hr_status hr_wordpiece_encode(hr_encoder *encoder, const char *text, size_t leng
                 !hr_buffer_put(word, text, length)))
     return hr_encoder_memory(encoder, length);
   while (known && at < word->length) {
+    /* Inside a word the mark is a character of the text, and no token begins with that. */
+    bool marked = at > 0 && word->length - at >= HR_SPACE_MARK_BYTES &&
+                  memcmp(word->text + at, HR_SPACE_MARK, HR_SPACE_MARK_BYTES) == 0;
     size_t bytes = 0;
-    int32_t id = longest_token(t, word->text + at, word->length - at, &bytes);
+    int32_t id = marked ? -1 : longest_token(t, word->text + at, word->length - at, &bytes);
     known = id >= 0;
     hr_status status = known ? hr_encoder_emit(encoder, id) : HR_OK;
     if (status != HR_OK) return status;
