@@ -525,6 +525,15 @@ Test(families, what_a_config_may_not_ask_for) {
       {"llama3", "rope_scaling.faktor", "8", "'rope_scaling' has a member 'faktor'"},
       {"mpt", "attn_config", "7", "'attn_config' has type integer, expected an object"},
       {"qwen3", "quantization_config", "true", "'quantization_config' has type bool"},
+      /* the key is named that the file has, or that it could have */
+      {"stablelm", "partial_rotary_factor", "0.25",
+       "'partial_rotary_factor' is 0.25, which is 1 of a head's 4 columns, expected an even"},
+      {"stablelm", "partial_rotary_factor", "null",
+       "'partial_rotary_factor' is missing and stands for 0.25, which is 1 of a head's 4 columns"},
+      {"gptj", "rotary_dim", "3", "'rotary_dim' is 3, expected an even number up to 8"},
+      {"falcon", "parallel_attn", "false",
+       "key 'parallel_attn' is false, but tensor 'transformer.h.0.post_attention_layernorm.weight' "
+       "is missing"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     expect_refused(cases[i].name, cases[i].key, cases[i].value, cases[i].part);
@@ -612,16 +621,12 @@ static bool may_be_missing(const char *family, const char *tensor) {
   return strcmp(family, "stablelm") == 0 && strstr(tensor, "post_attention_layernorm");
 }
 
-/* What the sentence holds: the last two words of a name, for prefixes may be left out.
- * Where a tensor may have several names, the first stands for all. */
+/* Whether the sentence holds the whole name. Where a tensor may have several, the first
+ * stands for all. */
 static bool is_named(const char *tensor, const char *sentence) {
-  static const char *const others[][2] = {{"input_layernorm", "ln_attn"},
-                                          {"post_attention_layernorm", "ln_mlp"},
-                                          {"mlp.layernorm", "output.LayerNorm"},
+  static const char *const others[][2] = {{"mlp.layernorm", "output.LayerNorm"},
                                           {"mlp.wo", "output.dense"}};
-  const char *end = strrchr(tensor, '.');
-  while (end > tensor && end[-1] != '.') end--;
-  if (strstr(sentence, end)) return true;
+  if (strstr(sentence, path_of("'%s'", tensor).text)) return true;
   for (size_t i = 0; i < sizeof others / sizeof *others; i++)
     if (strstr(tensor, others[i][0]) && strstr(sentence, others[i][1])) return true;
   return false;
@@ -656,6 +661,51 @@ Test(families, no_tensor_is_missing_unseen) {
                                       "stablelm", "starcoder2", "bert", "roberta", "distilbert",
                                       "nomic",  "jina"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) check_each_tensor_is_missed(names[i]);
+}
+
+/* What a config says without some of its keys, or with null in their place. */
+static hr_model *open_without(const char *name, const char *const *keys, bool null, hr_error *err) {
+  json_t *config = json_read(path_of(FAMILIES "%s_config.json", name).text);
+  for (; *keys; keys++)
+    if (null)
+      json_object_set_new(config, *keys, json_null());
+    else
+      json_object_del(config, *keys);
+  path folder = make_folder(path_of(FAMILIES "%s.safetensors", name).text, config);
+  hr_model *model = hr_model_open(folder.text, NULL, err);
+  remove_folder(&folder);
+  json_decref(config);
+  return model;
+}
+
+/* The defaults are those of transformers' Gemma2Config, MistralConfig and GPTJConfig; null
+ * means none there. */
+Test(families, a_key_that_is_missing_is_not_null) {
+  static const char *const gemma2[] = {"attn_logit_softcapping", "final_logit_softcapping",
+                                       "sliding_window", "query_pre_attn_scalar", NULL};
+  static const char *const window[] = {"sliding_window", NULL};
+  static const char *const rotary[] = {"rotary_dim", NULL};
+  hr_error err = {0};
+  for (int null = 0; null < 2; null++) {
+    hr_model *model = open_without("gemma2", gemma2, null, &err);
+    cr_assert(model, "%s", err.message);
+    const hr_description *d = &model->loaded.transformer.description;
+    cr_expect_eq(d->window, null ? 0 : 4096);
+    cr_expect(d->score_cap == (null ? 0 : 50) && d->logit_cap == (null ? 0 : 30));
+    cr_expect_float_eq(d->score_scale, 1.0f / 16, 1e-9f);
+    hr_model_free(model);
+    model = open_without("mistral", window, null, &err);
+    cr_assert(model, "%s", err.message);
+    cr_expect_eq(model->loaded.transformer.description.window, null ? 0 : 4096);
+    hr_model_free(model);
+    model = open_without("gptj", rotary, null, &err); /* its heads are 8 wide */
+    cr_expect(!model == !null, "%s", err.message);
+    if (model) cr_expect_eq(model->loaded.transformer.description.rope_width, 8);
+    cr_expect(null || strstr(err.message, "key 'rotary_dim' is missing and stands for 64, expected "
+                                          "an even number up to 8"),
+              "%s", err.message);
+    hr_model_free(model);
+  }
 }
 
 /* A family's files with their tensors changed. */

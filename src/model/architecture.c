@@ -182,10 +182,10 @@ static const hr_tensor_names bloom_names = {
         [HR_TENSOR_EMBEDDING_NORM] = "word_embeddings_layernorm",
         [HR_TENSOR_FINAL_NORM] = "ln_f",
         [HR_TENSOR_HEAD] = "lm_head",
-        [HR_TENSOR_ATTENTION_NORM] = "h.%u.ln_attn|h.%u.input_layernorm",
+        [HR_TENSOR_ATTENTION_NORM] = "h.%u.input_layernorm|h.%u.ln_attn",
         [HR_TENSOR_QKV] = "h.%u.self_attention.query_key_value",
         [HR_TENSOR_OUTPUT] = "h.%u.self_attention.dense",
-        [HR_TENSOR_FFN_NORM] = "h.%u.ln_mlp|h.%u.post_attention_layernorm",
+        [HR_TENSOR_FFN_NORM] = "h.%u.post_attention_layernorm|h.%u.ln_mlp",
         [HR_TENSOR_UP] = "h.%u.mlp.dense_h_to_4h",
         [HR_TENSOR_DOWN] = "h.%u.mlp.dense_4h_to_h",
     },
@@ -315,7 +315,11 @@ static const hr_claim phi_claims[] = {
     {.hf = "qk_layernorm", .weights = HR_BIT(QUERY_NORM) | HR_BIT(KEY_NORM)},
     {0},
 };
-static const hr_claim falcon_claims[] = {{.hf = "bias", .biases = HR_SLOTS_LAYER}, {0}};
+static const hr_claim falcon_claims[] = {
+    {.hf = "bias", .biases = HR_SLOTS_LAYER},
+    {.hf = "parallel_attn", .kind = HR_CLAIM_UNLESS, .weights = HR_BIT(FFN_NORM)},
+    {0},
+};
 static const hr_claim opt_claims[] = {{.hf = "enable_bias", .biases = HR_SLOTS_LAYER}, {0}};
 static const hr_claim mpt_claims[] = {
     {.hf = "no_bias", .kind = HR_CLAIM_NO, .biases = HR_SLOTS_LAYER | HR_SLOTS_NORMS},
@@ -364,7 +368,7 @@ static const hr_claim nomic_claims[] = {
 static const hr_architecture table[] = {
     {
         .gguf = "llama",
-        .hf = {"llama", "mistral"},
+        .hf = {"llama"},
         .block = {LLAMA_BLOCK},
         .particulars = HR_GGUF_PAIRS,
         .hf_eps = 1e-6,
@@ -373,11 +377,20 @@ static const hr_architecture table[] = {
         .hf_names = &llama_names,
     },
     {
+        .hf = {"mistral"}, /* llama in GGUF */
+        .block = {LLAMA_BLOCK},
+        .hf_eps = 1e-6,
+        .hf_window = 4096,
+        .claims = llama_claims,
+        .hf_names = &llama_names,
+    },
+    {
         .gguf = "qwen2",
         .hf = {"qwen2"},
         .block = {LLAMA_BLOCK},
         .particulars = HR_HF_WINDOW_IF_ASKED,
         .hf_eps = 1e-6,
+        .hf_window = 4096,
         .biases = HR_SLOTS_QKV,
         .gguf_names = &gguf_names,
         .hf_names = &llama_names,
@@ -388,6 +401,7 @@ static const hr_architecture table[] = {
         .block = {LLAMA_BLOCK},
         .particulars = HR_HF_WINDOW_IF_ASKED,
         .hf_eps = 1e-6,
+        .hf_window = 4096,
         .needs = HR_BIT(QUERY_NORM) | HR_BIT(KEY_NORM),
         .claims = llama_claims,
         .gguf_names = &gguf_names,
@@ -412,10 +426,12 @@ static const hr_architecture table[] = {
                   .position = HR_POSITION_ROPE, .rope_pairing = HR_ROPE_HALVES,
                   .mask = HR_MASK_CAUSAL, .window_period = 2,
                   .activation = HR_ACTIVATION_GELU_TANH, .gated = true,
-                  /* what GGUF files without these keys mean */
+                  /* what files without these keys mean */
                   .window = 4096, .score_cap = 50, .logit_cap = 30},
         .particulars = HR_HF_TIED | HR_HF_GAIN_PLUS_ONE | HR_EMBEDDING_SCALED,
         .hf_eps = 1e-6,
+        .hf_window = 4096,
+        .hf_score_width = 256,
         .claims = llama_claims,
         .deep_layers = 46, /* Gemma 2 27B; the other sizes scale by the head's width */
         .gguf_names = &gguf_names,
@@ -474,6 +490,7 @@ static const hr_architecture table[] = {
         .block = {GPT_BLOCK, .parallel = true, .position = HR_POSITION_ROPE,
                   .rope_pairing = HR_ROPE_PAIRS, .activation = HR_ACTIVATION_GELU_TANH},
         .hf_eps = 1e-5,
+        .hf_rope_width = 64,
         .biases = HR_SLOTS_FFN | HR_SLOTS_NORMS | HR_BIT(HEAD),
         .gguf_names = &gguf_names,
         .hf_names = &gptj_names,

@@ -77,6 +77,7 @@ enum {
 typedef enum hr_claim_kind {
   HR_CLAIM_YES, /* true: they are there; false: they are not */
   HR_CLAIM_NO,  /* the other way round */
+  HR_CLAIM_UNLESS, /* false: they are there; true says nothing of them */
   HR_CLAIM_ROWS /* they have so many rows; 0: they are not there */
 } hr_claim_kind;
 
@@ -97,7 +98,10 @@ typedef struct hr_architecture {
   unsigned particulars;         /* of the enum above */
   double hf_eps;         /* of the norms, where config.json leaves it to the library's default */
   double hf_rope_part;   /* share of a head's columns that turn, likewise; 0: all */
+  uint32_t hf_rope_width; /* or the number of them, likewise; 0: by the share */
   uint32_t hf_context;   /* positions, likewise; 0: config.json must tell */
+  uint32_t hf_window;    /* likewise; 0: none */
+  double hf_score_width; /* scores are divided by its root, likewise; 0: the head's width */
   uint64_t needs;        /* slots that every file has, beside those the block can't be without */
   uint64_t biases;       /* slots that have a bias, or a norm's shift, where they are there */
   const hr_claim *claims; /* what keys say about that, up to one without a name; may be NULL */

@@ -200,6 +200,13 @@ static bool key_of(reader *r, const value_name *name, size_t i) {
   return true;
 }
 
+/* config.json says null, which means none, where no key at all means the library's default. */
+static bool is_none(reader *r, const value_name *name) {
+  for (size_t i = 0; key_of(r, name, i); i++)
+    if (hr_source_is_null(r->source, r->key)) return true;
+  return false;
+}
+
 static hr_status missing(reader *r, const value_name *name) {
   key_of(r, name, 0);
   return hr_fail(r->err, HR_ERROR_FILE, "%s: key '%s' is missing, expected a number",
@@ -557,13 +564,48 @@ static hr_status describe_rope_scaling(reader *r, hr_description *d) {
   return own || is_gguf(r) ? describe_magnitude(r, s) : HR_OK;
 }
 
-static hr_status describe_rope(reader *r, hr_description *d) {
+/* The columns that turn follow from a part of the head's, which may be in no key. */
+static hr_status refuse_rope_part(reader *r, const hr_description *d, double part, bool found) {
+  if (!found) key_of(r, &ROPE_PART, 0);
+  return hr_fail(r->err, HR_ERROR_FILE,
+                 "%s: key '%s' is %s%.15g, which is %u of a head's %u columns, expected an even "
+                 "number of them",
+                 hr_source_path(r->source), r->key, found ? "" : "missing and stands for ", part,
+                 d->rope_width, d->head_width);
+}
+
+static hr_status refuse_rope_width(reader *r, const hr_description *d) {
+  double ignored;
+  bool there;
+  TRY(hr_source_f64(r->source, r->key, &ignored, &there, r->err));
+  return hr_fail(r->err, HR_ERROR_FILE, "%s: key '%s' is %s%u, expected an even number up to %u, "
+                 "the head's width",
+                 hr_source_path(r->source), r->key, there ? "" : "missing and stands for ",
+                 d->rope_width, d->head_width);
+}
+
+static hr_status describe_rope_width(reader *r, hr_description *d) {
   double part = r->row->hf_rope_part > 0 && !is_gguf(r) ? r->row->hf_rope_part : 1;
-  TRY(read_real_within(r, &ROPE_PART, 0, 1, &part));
-  uint32_t width = (uint32_t)(part * d->head_width);
-  TRY(default_size(r, &ROPE_WIDTH, MOST_WIDTH, width, &d->rope_width));
-  if (d->rope_width == 0 || d->rope_width > d->head_width || d->rope_width % 2)
-    return refuse_number(r, d->rope_width, "an even number up to the head's width");
+  bool found, part_found;
+  TRY(read_size(r, &ROPE_WIDTH, MOST_WIDTH, &d->rope_width, &found));
+  if (!found && !is_gguf(r) && r->row->hf_rope_width && !is_none(r, &ROPE_WIDTH)) {
+    d->rope_width = r->row->hf_rope_width;
+    found = true;
+  }
+  if (found && (d->rope_width > d->head_width || d->rope_width % 2)) {
+    key_of(r, &ROPE_WIDTH, 0);
+    return refuse_rope_width(r, d);
+  }
+  TRY(read_real(r, &ROPE_PART, &part, &part_found));
+  if (part_found) TRY(read_real_within(r, &ROPE_PART, 0, 1, &part));
+  if (found) return HR_OK;
+  d->rope_width = (uint32_t)(part * d->head_width);
+  if (d->rope_width == 0 || d->rope_width % 2) return refuse_rope_part(r, d, part, part_found);
+  return HR_OK;
+}
+
+static hr_status describe_rope(reader *r, hr_description *d) {
+  TRY(describe_rope_width(r, d));
   d->rope_base = 10000.0;
   TRY(read_real_within(r, &ROPE_BASE, 1, 1e12, &d->rope_base));
   if (is_gguf(r) && has(r, HR_GGUF_PAIRS)) d->rope_pairing = HR_ROPE_PAIRS;
@@ -636,7 +678,8 @@ static hr_status describe_window(reader *r, hr_description *d) {
   bool asked = !has(r, HR_HF_WINDOW_IF_ASKED) || is_gguf(r), found;
   uint32_t period = d->window_period;
   TRY(read_switch(r, &WINDOW_ASKED, &asked));
-  TRY(default_size(r, &WINDOW, UINT32_MAX, is_gguf(r) ? d->window : 0, &d->window));
+  uint32_t usual = is_gguf(r) ? d->window : is_none(r, &WINDOW) ? 0 : r->row->hf_window;
+  TRY(default_size(r, &WINDOW, UINT32_MAX, usual, &d->window));
   if (d->window > MOST_CONTEXT) return refuse_number(r, d->window, "1 to 268435456");
   if (!asked) d->window = 0;
   if (d->window && has(r, HR_HF_WINDOW_IF_ASKED))
@@ -648,8 +691,9 @@ static hr_status describe_window(reader *r, hr_description *d) {
 
 static hr_status describe_scores(reader *r, hr_description *d) {
   double width = d->head_width, scale = 0;
-  double score_cap = is_gguf(r) ? (double)d->score_cap : 0;
-  double logit_cap = is_gguf(r) ? (double)d->logit_cap : 0;
+  double score_cap = is_none(r, &SCORE_CAP) ? 0 : (double)d->score_cap;
+  double logit_cap = is_none(r, &LOGIT_CAP) ? 0 : (double)d->logit_cap;
+  if (!is_gguf(r) && r->row->hf_score_width > 0) width = r->row->hf_score_width;
   if (is_gguf(r) && r->row->deep_layers && d->layers == r->row->deep_layers)
     width = (double)d->width / d->heads;
   TRY(read_real_within(r, &SCORE_WIDTH, 1e-3, 1e6, &width));

@@ -365,7 +365,7 @@ static void gguf_finish(hr_source *source) {
   source->values = NULL;
 }
 
-static const hr_source_ops ops = {gguf_lookup, gguf_next, gguf_visit, NULL, gguf_finish};
+static const hr_source_ops ops = {gguf_lookup, NULL, gguf_next, gguf_visit, NULL, gguf_finish};
 
 /* --- Tensors --------------------------------------------------------------- */
 

@@ -69,6 +69,16 @@ static const hr_tensor *find_word(hr_plan *p, const char *pattern, size_t length
   return look_up(p, name);
 }
 
+/* The prefix that tensors of this file have: one that is missing would have it too. */
+static size_t find_prefix(const hr_plan *p, const char **prefix) {
+  const char *prefixes = p->names->prefix;
+  size_t length;
+  while (hr_next_word(&prefixes, prefix, &length))
+    for (size_t i = 0; i < hr_source_tensor_count(p->source); i++)
+      if (strncmp(hr_source_tensor_at(p->source, i)->name, *prefix, length) == 0) return length;
+  return 0;
+}
+
 const hr_tensor *hr_plan_find(hr_plan *p, hr_tensor_slot slot, uint32_t layer, const char *suffix,
                               char *name, size_t capacity) {
   const char *names = p->names->name[slot], *pattern;
@@ -79,8 +89,12 @@ const hr_tensor *hr_plan_find(hr_plan *p, hr_tensor_slot slot, uint32_t layer, c
     if (t) return t;
   }
   names = p->names->name[slot];
-  if (hr_next_word(&names, &pattern, &length))
-    spell("", 0, pattern, length, layer, suffix, name, capacity);
+  if (!hr_next_word(&names, &pattern, &length)) return NULL;
+  const char *prefix = "";
+  size_t prefix_length = 0;
+  if (slot != HR_TENSOR_HEAD && slot != HR_TENSOR_CLASSIFIER)
+    prefix_length = find_prefix(p, &prefix);
+  spell(prefix, prefix_length, pattern, length, layer, suffix, name, capacity);
   return NULL;
 }
 
@@ -629,10 +643,10 @@ static hr_status plan_all(hr_plan *p) {
   TRY(plan_ends(p, m));
   if (p->row->particulars & HR_PARALLEL_BY_TENSOR)
     d->parallel = !hr_plan_find(p, HR_TENSOR_FFN_NORM, 0, ".weight", name, sizeof name);
+  TRY(hr_plan_check_needs(p)); /* before the layers are: it names the key that asks for a tensor */
   m->layer = hr_calloc(d->layers, sizeof *m->layer);
   if (!m->layer) return hr_fail_memory(p->err, "layers", d->layers * sizeof *m->layer);
   for (uint32_t i = 0; i < d->layers; i++) TRY(plan_layer(p, d, i, &m->layer[i]));
-  TRY(hr_plan_check_needs(p));
   /* Not even an optional tensor is passed over because of its type. */
   return p->refused[0] ? hr_plan_no_tensor(p, p->refused) : HR_OK;
 }

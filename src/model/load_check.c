@@ -31,7 +31,7 @@ typedef struct said {
   char word[24];  /* the value as the file has it */
 } said;
 
-/* false: the file does not have the key. */
+/* false: the file does not have the key, or it says nothing. */
 static hr_status read_claim(const hr_plan *p, const hr_claim *claim, said *s, bool *found) {
   bool truth = false;
   *s = (said){.claim = claim, .key = hr_plan_is_safetensors(p) ? claim->hf : claim->gguf};
@@ -44,6 +44,7 @@ static hr_status read_claim(const hr_plan *p, const hr_claim *claim, said *s, bo
   }
   TRY(hr_source_bool(p->source, s->key, &truth, found, p->err));
   snprintf(s->word, sizeof s->word, "%s", truth ? "true" : "false");
+  if (claim->kind == HR_CLAIM_UNLESS && truth) *found = false;
   s->value = truth == (claim->kind == HR_CLAIM_YES);
   return HR_OK;
 }

@@ -94,10 +94,11 @@ static void load(const json_t *json, hr_value *value) {
   }
 }
 
-static bool st_lookup(const hr_source *source, const char *key, hr_value *value) {
+static bool find_value(const hr_source *source, const char *key, hr_value *value, bool *null) {
   const values *own = source->values;
   const json_t *json = own->config;
   const char *whole = key;
+  *null = false;
   for (size_t i = 0; i < BESIDE; i++) {
     size_t n = strlen(beside_config[i].prefix);
     if (strncmp(key, beside_config[i].prefix, n) != 0 || key[n] != '.') continue;
@@ -120,9 +121,21 @@ static bool st_lookup(const hr_source *source, const char *key, hr_value *value)
     return true;
   }
   json = json_object_get(json, key);
-  if (!json || json_is_null(json)) return false;
+  *null = json_is_null(json);
+  if (!json || *null) return false;
   load(json, value);
   return true;
+}
+
+static bool st_lookup(const hr_source *source, const char *key, hr_value *value) {
+  bool null;
+  return find_value(source, key, value, &null);
+}
+
+static bool st_is_null(const hr_source *source, const char *key) {
+  hr_value ignored;
+  bool null;
+  return !find_value(source, key, &ignored, &null) && null;
 }
 
 static void st_next(hr_value *array, hr_value *element) {
@@ -175,7 +188,7 @@ static void st_finish(hr_source *source) {
   source->values = NULL;
 }
 
-static const hr_source_ops ops = {st_lookup, st_next, st_visit, st_members, st_finish};
+static const hr_source_ops ops = {st_lookup, st_is_null, st_next, st_visit, st_members, st_finish};
 
 /* --- Paths ----------------------------------------------------------------- */
 

@@ -712,6 +712,10 @@ hr_status hr_source_string(const hr_source *source, const char *key, const char 
   return HR_OK;
 }
 
+bool hr_source_is_null(const hr_source *source, const char *key) {
+  return source->ops->is_null && source->ops->is_null(source, key);
+}
+
 bool hr_source_is_array(const hr_source *source, const char *key) {
   hr_value raw;
   return source->ops->lookup(source, key, &raw) && raw.kind == HR_VALUE_ARRAY;

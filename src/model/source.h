@@ -76,6 +76,8 @@ hr_status hr_source_bool(const hr_source *source, const char *key, bool *value, 
 /* The bytes stay owned by the source; not NUL-terminated in general. */
 hr_status hr_source_string(const hr_source *source, const char *key, const char **text,
                            size_t *length, bool *found, hr_error *err);
+/* True when the key is there and null, which can mean another thing than its absence. */
+bool hr_source_is_null(const hr_source *source, const char *key);
 /* True when the key is there and holds an array: some values are one number, or one a layer. */
 bool hr_source_is_array(const hr_source *source, const char *key);
 /* Arrays. *count is the number of elements. */

@@ -42,6 +42,8 @@ typedef struct hr_value {
 typedef struct hr_source_ops {
   /* false: no such key, or null */
   bool (*lookup)(const hr_source *source, const char *key, hr_value *value);
+  /* The key is there and null; NULL: the files have no null. */
+  bool (*is_null)(const hr_source *source, const char *key);
   /* The next element of an array; called at most array->length times. */
   void (*next)(hr_value *array, hr_value *element);
   void (*visit)(const hr_source *source, hr_source_visit_fn *visit, void *arg);
