@@ -1126,6 +1126,22 @@ Test(families, a_pair_of_texts_is_ranked) {
             " sort -g -r -c $D/scores");
   cr_expect(r.status == 0 && strcmp(r.out, "3\n") == 0, "%s%s", r.out, r.err);
   finish(&r);
+  /* cut to what 'd' alone has: of the text, from its end */
+  r = shell("$H rerank \"$MODEL\" -q 'a b' 'd a b c' -c 7");
+  cr_expect(r.status == 6 && strstr(r.err, "text 1: has 10 tokens with the query, expected at most "
+                                           "7; --truncate cuts it"),
+            "%d %s", r.status, r.err);
+  finish(&r);
+  r = shell("$H rerank \"$MODEL\" -q 'a b' 'd a b c' -c 7 --truncate");
+  snprintf(score, sizeof score, "%.9g\td a b c\n", (double)hr_session_scores(session, 0)[0]);
+  cr_expect_str_eq(r.out, score);
+  cr_expect(strstr(r.err, "warning: text 1 was cut, with the query from 10 to 7 tokens"), "%s",
+            r.err);
+  finish(&r);
+  r = shell("$H rerank \"$MODEL\" -q 'a b' 'd a b c' -c 6 --truncate");
+  cr_expect(r.status == 6 && strstr(r.err, "6 tokens at most, expected more than the 6 of the"),
+            "%d %s", r.status, r.err);
+  finish(&r);
   r = shell("$H rerank \"$MODEL\" -q x </dev/null");
   cr_expect(r.status == 2 && strstr(r.err, "standard input"), "%d %s", r.status, r.err);
   finish(&r);

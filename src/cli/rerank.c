@@ -10,7 +10,7 @@
 typedef struct settings {
   cli_common common;
   const char *query, *file, *types;
-  bool sort, json;
+  bool truncate, sort, json;
 } settings;
 
 #define AT(member) .offset = offsetof(settings, member)
@@ -19,11 +19,54 @@ static const cli_option options[] = {
     {"query", 'q', "TEXT", "what the texts are scored for", CLI_TEXT, AT(query)},
     {"file", 'f', "FILE", "a text on each line of FILE, - for standard input", CLI_TEXT, AT(file)},
     {"types", 0, "LIST|@FILE", CLI_TYPES_HELP, CLI_TEXT, AT(types)},
+    {"truncate", 0, NULL,
+     "cut a text that with the query is longer than the context or the\n"
+     "length in the model's files, and say so; the query is never cut",
+     CLI_FLAG, AT(truncate)},
     {"sort", 0, NULL, "best first (default: in the order given)", CLI_FLAG, AT(sort)},
     {"json", 0, NULL, "a line of JSON for each text", CLI_FLAG, AT(json)},
 };
 
 /* --- Scores --------------------------------------------------------------------- */
+
+/* Takes tokens of the text away from its end; what stands around it stays. */
+static int cut(const hr_model *model, cli_text *t, size_t limit) {
+  int32_t *inner;
+  size_t length;
+  int status = cli_tokenize(model, t->text, t->length, 0, &inner, &length);
+  if (status != HR_OK) return status;
+  size_t after = 0; /* the text comes last, so that it is looked for from the end on */
+  while (after + length < t->count &&
+         memcmp(t->ids + t->count - after - length, inner, length * sizeof *inner) != 0)
+    after++;
+  free(inner);
+  if (t->count - limit >= length)
+    return cli_fail(HR_ERROR_CONTEXT,
+                    "--truncate: %zu tokens at most, expected more than the %zu of the query and "
+                    "around the texts",
+                    limit, t->count - length);
+  memmove(t->ids + limit - after, t->ids + t->count - after, after * sizeof *t->ids);
+  memmove(t->types + limit - after, t->types + t->count - after, after * sizeof *t->types);
+  t->count = limit;
+  return HR_OK;
+}
+
+static int fit(const settings *s, const hr_model *model, cli_text *t, size_t number, size_t limit,
+               bool by_files) {
+  size_t whole = t->count;
+  if (whole <= limit) return HR_OK;
+  if (!s->truncate)
+    return cli_fail(HR_ERROR_CONTEXT,
+                    "text %zu: has %zu tokens with the query, expected at most %zu%s; --truncate "
+                    "cuts it",
+                    number, whole, limit,
+                    by_files ? ", as the model's files say (-c allows more)" : "");
+  int status = cut(model, t, limit);
+  if (status == HR_OK && !s->common.quiet)
+    cli_note("warning: text %zu was cut, with the query from %zu to %zu tokens", number, whole,
+             limit);
+  return status;
+}
 
 static int tokenize_pair(const settings *s, const hr_model *model, cli_text *t, size_t number,
                          size_t limit, bool by_files) {
@@ -32,17 +75,13 @@ static int tokenize_pair(const settings *s, const hr_model *model, cli_text *t, 
   if (hr_tokenize_pair(model, s->query, query, t->text, t->length, NULL, NULL, 0, &t->count,
                        &err) != HR_OK)
     return cli_fail_error(NULL, &err);
-  if (t->count > limit)
-    return cli_fail(HR_ERROR_CONTEXT,
-                    "text %zu: has %zu tokens with the query, expected at most %zu%s", number,
-                    t->count, limit, by_files ? ", as the model's files say; -c allows more" : "");
   t->ids = calloc(t->count + 1, sizeof *t->ids);
   t->types = calloc(t->count + 1, sizeof *t->types);
   if (!t->ids || !t->types) return cli_fail_memory();
   if (hr_tokenize_pair(model, s->query, query, t->text, t->length, t->ids, t->types, t->count,
                        &t->count, &err) != HR_OK)
     return cli_fail_error(NULL, &err);
-  return HR_OK;
+  return fit(s, model, t, number, limit, by_files);
 }
 
 static int keep_scores(void *data, const hr_session *session, const cli_text_list *list,
