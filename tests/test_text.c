@@ -383,6 +383,33 @@ Test(spm, special_tokens_only_on_request) {
   hr_tokenizer_free(t);
 }
 
+/* Phi-3's </s> is user-defined: found in plain text, but what a user says ends no turn. */
+Test(spm, no_text_of_a_chat_ends_it) {
+  static const int32_t ends[] = {SPM_USER};
+  builder b;
+  build_spm(&b, true);
+  b.kinds[SPM_BOS] = b.kinds[SPM_EOS] = HR_TOKEN_USER;
+  b.vocab.ends = ends;
+  b.vocab.end_count = 1;
+  hr_tokenizer *t = make(&b.vocab);
+  EXPECT(t, "a</s>", PLAIN, SPM__A, SPM_EOS);
+  static const char text[] = "a<s></s><U><s></s><U>";
+  unsigned char data[sizeof text - 1] = {0};
+  memset(data + 11, 1, sizeof data - 11); /* the second half is the user's */
+  hr_error err = {0};
+  int32_t *ids;
+  size_t count;
+  cr_assert_eq(
+      hr_tokenizer_encode_chat(t, text, data, sizeof text - 1, &ids, &count, &err), HR_OK);
+  static const int32_t start[] = {SPM_BOS, SPM__A, SPM_BOS, SPM_EOS, SPM_USER, SPM_SPACE, SPM_S};
+  cr_assert_gt(count, COUNT(start));
+  cr_expect_arr_eq(ids, start, sizeof start);
+  for (size_t i = 5; i < count; i++)
+    cr_expect(ids[i] != SPM_BOS && ids[i] != SPM_EOS && ids[i] != SPM_USER, "at %zu", i);
+  hr_free(ids);
+  hr_tokenizer_free(t);
+}
+
 Test(spm, bos_once_eos_on_request) {
   hr_tokenizer *t = small_spm();
   EXPECT(t, "", SPECIAL, SPM_BOS);

@@ -543,6 +543,11 @@ static hr_status read_file(const hr_source *source, hr_file_map *map, const char
   return status == HR_OK ? read_ends(source, s, storage, vocab, err) : status;
 }
 
+static void name_ends(const hr_vocab_storage *storage, hr_vocab *vocab) {
+  vocab->ends = storage->ends;
+  vocab->end_count = storage->end_count;
+}
+
 hr_status hr_vocab_read_file(const char *path, const char *config, hr_vocab_storage *storage,
                              hr_vocab *vocab, hr_error *err) {
   settings s = {0};
@@ -558,6 +563,7 @@ hr_status hr_vocab_read_file(const char *path, const char *config, hr_vocab_stor
   }
   hr_status status = hr_file_map_open(&map, path, err);
   if (status == HR_OK) status = read_file(NULL, &map, path, &s, storage, vocab, err);
+  name_ends(storage, vocab);
   json_decref(s.config.json);
   return status;
 }
@@ -641,9 +647,13 @@ hr_status hr_vocab_read(const hr_source *source, hr_vocab_storage *storage, hr_v
   *storage = (hr_vocab_storage){0};
   *vocab = (hr_vocab){.where = hr_source_path(source), .bos = -1, .eos = -1, .unknown = -1};
   *found = false;
-  if (hr_source_get_kind(source) == HR_SOURCE_GGUF)
-    return hr_vocab_read_gguf(source, storage, vocab, found, err);
+  if (hr_source_get_kind(source) == HR_SOURCE_GGUF) {
+    hr_status read = hr_vocab_read_gguf(source, storage, vocab, found, err);
+    name_ends(storage, vocab);
+    return read;
+  }
   hr_status status = read_folder(source, storage, vocab, found, err);
+  name_ends(storage, vocab);
   return status == HR_OK && *found ? check_case(source, vocab, err) : status;
 }
 

@@ -120,11 +120,11 @@ static bool starts_with(const char *text, size_t length, bool (*kind)(int32_t), 
   return *bytes && kind((int32_t)hr_utf8_decode(text, *bytes));
 }
 
-/* A user's text may not be taken for a template's markers, which some
- * vocabularies have as user-defined tokens. */
+/* A user's text may not be taken for a template's markers, nor for what a text begins
+ * and ends with: some vocabularies have those as user-defined tokens. */
 static bool is_marker(const hr_tokenizer *t, int32_t id) {
   hr_piece piece = hr_token_bytes(t, id);
-  return hr_token_is_special(t, id) ||
+  return hr_token_is_special(t, id) || hr_token_is_guard(t, id) ||
          (piece.length > 4 && memcmp(piece.text, "<|", 2) == 0 &&
           memcmp(piece.text + piece.length - 2, "|>", 2) == 0);
 }

@@ -123,10 +123,16 @@ static void fill_pool(hr_tokenizer *t, const hr_vocab *vocab) {
   }
 }
 
+/* SentencePiece joins whatever two tokens spell a third: no BOS or EOS, where those
+ * count as user-defined and are found whole. */
+static bool is_found_whole(const hr_tokenizer *t, int32_t id) {
+  return t->kind == HR_VOCAB_SPM && t->kinds[id] == HR_TOKEN_USER && hr_token_is_guard(t, id);
+}
+
 static void map_kinds(hr_tokenizer *t, unsigned kinds) {
   for (size_t i = t->count; i-- > 0;) {
     hr_piece piece = hr_token_bytes(t, (int32_t)i);
-    if ((kinds >> t->kinds[i] & 1) && piece.length)
+    if ((kinds >> t->kinds[i] & 1) && piece.length && !is_found_whole(t, (int32_t)i))
       hr_byte_map_add(&t->map, piece.text, piece.length, (int32_t)i);
   }
 }
@@ -260,12 +266,22 @@ static bool copy_arrays(hr_tokenizer *t, const hr_vocab *vocab) {
   return true;
 }
 
+static bool copy_guards(hr_tokenizer *t, const hr_vocab *vocab) {
+  t->guards = hr_calloc(vocab->end_count + 2, sizeof *t->guards);
+  if (!t->guards) return false;
+  for (size_t i = 0; i < vocab->end_count; i++) t->guards[t->guard_count++] = vocab->ends[i];
+  t->guards[t->guard_count++] = vocab->bos;
+  t->guards[t->guard_count++] = vocab->eos;
+  return true;
+}
+
 static bool reserve(hr_tokenizer *t, const hr_vocab *vocab, size_t bytes) {
   t->where = hr_strndup(vocab->where, strlen(vocab->where));
   t->pool = hr_calloc(bytes, 1);
   t->start = hr_calloc(t->count + 1, sizeof *t->start);
   t->kinds = hr_calloc(t->count, sizeof *t->kinds);
   return t->where && t->pool && t->start && t->kinds && copy_arrays(t, vocab) &&
+         copy_guards(t, vocab) &&
          hr_byte_map_init(&t->map, t->count) && hr_trie_init(&t->specials) &&
          hr_trie_init(&t->normalized) && hr_trie_init(&t->users);
 }
@@ -348,6 +364,7 @@ void hr_tokenizer_free(hr_tokenizer *t) {
   hr_free(t->scores);
   hr_free(t->added);
   hr_free(t->kinds);
+  hr_free(t->guards);
   hr_free(t->start);
   hr_free(t->pool);
   hr_free(t->where);

@@ -138,6 +138,8 @@ typedef struct hr_vocab {
   const hr_merge *merges; /* by rank, BPE only */
   size_t merge_count;
   int32_t bos, eos, unknown; /* -1: none. [CLS] and [SEP] are BERT's */
+  const int32_t *ends; /* [end_count] tokens after which a text ends, beside eos */
+  size_t end_count;
   hr_template around;
   hr_step_list normalizer, pre_tokenizer;
   hr_step_list decoder;     /* what a token says; only rewriting steps */

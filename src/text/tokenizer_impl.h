@@ -25,6 +25,8 @@ struct hr_tokenizer {
   hr_piece unknown_text;
   uint8_t *kinds; /* [count] of hr_token_kind */
   uint8_t *added; /* [count] of HR_ADDED_*, or NULL */
+  int32_t *guards; /* bos, eos and the ends, whatever kind they are of */
+  size_t guard_count;
   float *scores;  /* [count], SPM and unigram */
   size_t longest; /* bytes of the longest token */
   hr_byte_map map;    /* ordinary tokens; in BPE behind them also the special ones */
@@ -71,6 +73,13 @@ static inline hr_piece hr_token_bytes(const hr_tokenizer *t, int32_t id) {
 /* Special tokens are not made from a text's characters. */
 static inline bool hr_token_is_special(const hr_tokenizer *t, int32_t id) {
   return t->kinds[id] == HR_TOKEN_CONTROL || t->kinds[id] == HR_TOKEN_UNKNOWN;
+}
+
+/* Whether a text begins or ends with the token. */
+static inline bool hr_token_is_guard(const hr_tokenizer *t, int32_t id) {
+  for (size_t i = 0; i < t->guard_count; i++)
+    if (t->guards[i] == id) return true;
+  return false;
 }
 
 hr_status hr_encoder_memory(hr_encoder *encoder, size_t bytes);
