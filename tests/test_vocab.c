@@ -771,6 +771,17 @@ Test(folder, tokenizes_with_its_own) {
   }
 
   hr_source_close(source);
+  write_json(folder, "config_sentence_transformers.json",
+             "{'prompts':{'query':'q: '},'default_prompt_name':'query'}");
+  source = hr_source_open(folder, &err);
+  cr_assert(source, "%s", err.message);
+  cr_expect_eq(hr_vocab_read(source, &storage, &vocab, &found, &err), HR_OK, "%s", err.message);
+  cr_assert(storage.warning);
+  cr_expect(strstr(storage.warning, "'default_prompt_name': its prompt 'query' is not put"), "%s",
+            storage.warning);
+  hr_vocab_storage_finish(&storage);
+  remove_file(folder, "config_sentence_transformers.json");
+  hr_source_close(source);
   write_json(folder, "config.json", "{'eos_token_id':[3,88888],'bos_token_id':77777}");
   source = hr_source_open(folder, &err);
   cr_assert(source, "%s", err.message);

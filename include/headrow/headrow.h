@@ -167,8 +167,8 @@ HR_API const char *hr_model_isa(const hr_model *model);
 HR_API int32_t hr_model_start_token(const hr_model *model);
 /* One sentence about weights that are not held as asked; NULL when all are. */
 HR_API const char *hr_model_note(const hr_model *model);
-/* One sentence about a default that stands for what the model's files don't say of
- * its tokenizer, with which ids may be wrong; NULL when there is none. */
+/* One sentence about what the model's files leave open or ask for of texts and is
+ * not done, so that ids may be others than those of its training; NULL: nothing. */
 HR_API const char *hr_model_warning(const hr_model *model);
 
 /* --- Text and tokens ------------------------------------------------------ */

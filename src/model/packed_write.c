@@ -103,6 +103,7 @@ static const char *const companions[] = {
     "config.json",           "1_Pooling/config.json",   "tokenizer.json",
     "tokenizer.model",       "tokenizer_config.json",   "special_tokens_map.json",
     "generation_config.json", "chat_template.jinja",   "sentence_bert_config.json",
+    "config_sentence_transformers.json",
 };
 enum { COMPANIONS = sizeof companions / sizeof *companions };
 

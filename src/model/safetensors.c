@@ -19,7 +19,7 @@ static const char extension[] = ".safetensors";
 static const char index_extension[] = ".safetensors.index.json";
 
 /* Files that say more, and what goes before their keys: how rows become one vector, and how long
- * a text may be. The first two are those of sentence-transformers. */
+ * a text may be. All but the tokenizer's are those of sentence-transformers. */
 static const struct {
   const char *prefix, *name;
   const char *only; /* of its keys; NULL: all */
@@ -27,6 +27,7 @@ static const struct {
     {"1_Pooling", "1_Pooling/config.json", NULL},
     {"sentence_bert_config", "sentence_bert_config.json", NULL},
     {"tokenizer_config", "tokenizer_config.json", "model_max_length"},
+    {"config_sentence_transformers", "config_sentence_transformers.json", "default_prompt_name"},
 };
 enum { BESIDE = sizeof beside_config / sizeof *beside_config };
 

@@ -642,6 +642,25 @@ static hr_status check_case(const hr_source *source, const hr_vocab *vocab, hr_e
                  hr_source_path(source), key);
 }
 
+/* sentence-transformers puts a prompt in front of each text where its files name a default
+ * one. A text stays as it is given here, so that is told. */
+static hr_status warn_of_prompt(const hr_source *source, hr_vocab_storage *storage, hr_error *err) {
+  static const char file[] = "config_sentence_transformers", key[] = "default_prompt_name";
+  char full[64], text[768];
+  const char *name;
+  size_t length;
+  bool found;
+  snprintf(full, sizeof full, "%s.%s", file, key);
+  hr_status status = hr_source_string(source, full, &name, &length, &found, err);
+  if (status != HR_OK || !found || length == 0) return status;
+  snprintf(text, sizeof text,
+           "%.400s: %s.json has the key '%s': its prompt '%s' is not put in front of texts, which "
+           "are taken as they are given",
+           hr_source_path(source), file, key, HR_QUOTE(name, length));
+  storage->warning = hr_strndup(text, strlen(text));
+  return storage->warning ? HR_OK : hr_fail_memory(err, key, strlen(text) + 1);
+}
+
 hr_status hr_vocab_read(const hr_source *source, hr_vocab_storage *storage, hr_vocab *vocab,
                         bool *found, hr_error *err) {
   *storage = (hr_vocab_storage){0};
@@ -654,7 +673,9 @@ hr_status hr_vocab_read(const hr_source *source, hr_vocab_storage *storage, hr_v
   }
   hr_status status = read_folder(source, storage, vocab, found, err);
   name_ends(storage, vocab);
-  return status == HR_OK && *found ? check_case(source, vocab, err) : status;
+  if (status != HR_OK || !*found) return status;
+  status = check_case(source, vocab, err);
+  return status == HR_OK ? warn_of_prompt(source, storage, err) : status;
 }
 
 static void free_steps(hr_step_array *array) {

@@ -28,7 +28,7 @@ typedef struct hr_vocab_storage {
   int32_t *ends;   /* tokens after which generation ends, ascending; -1 is never among them */
   size_t end_count;
   char *pre_name;    /* of the byte-level pre-tokenizer in use, where the file has names */
-  char *warning;     /* a sentence about a default in place of what the file lacks, or NULL */
+  char *warning;     /* a sentence about what the files lack or ask for in vain, or NULL */
   char *unsupported; /* the file has a vocabulary of this kind ("rwkv"), which can't be read */
 } hr_vocab_storage;
 
