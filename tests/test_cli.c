@@ -540,15 +540,21 @@ Test(cli, trials_are_made_once_and_kept) {
       "export HWLOC_XMLFILE=$ROOT/tests/topologies/pair-1-1.xml XDG_CACHE_HOME=$D\n"
       "run() { $H run -v -p Once -n 2 --temp 0 \"$@\" 2>&1 >$D/out || echo run; }\n"
       "expect() { grep -q \"$2\" $D/$1 || { echo \"no $2\"; cat $D/$1; }; }\n"
-      "run >$D/a; expect a 'measuring how many threads'; expect a 'threads by trials'\n"
+      /* On a busy machine nothing is kept, and that is said. */
+      "n=0; while run >$D/a; grep -q disturbed $D/a && [ $n -lt 4 ]; do n=$((n + 1)); done\n"
+      "expect a 'measuring how many threads'; expect a 'threads by trials'\n"
+      "if grep -q disturbed $D/a; then [ ! -e $D/headrow/threads ] || echo kept; exit; fi\n"
       "run >$D/b; expect b 'found earlier by trials'; ! grep measuring $D/b\n"
       "$H info --cpu >$D/c; expect c 'weights of 1 MiB and more: generating [12], prompts [12]'\n"
       /* What was asked for is neither tried nor replaced. */
       "run -t 2 >$D/d; expect d 'threads: 2, for prompts: 2'; ! grep trials $D/d\n"
       /* A line that makes no sense is no result. */
       "sed -i 's/ [0-9]* [0-9]*$/ 9999 -1/' $D/headrow/threads\n"
-      "run >$D/e; expect e measuring; ! grep 9999 $D/headrow/threads\n"
-      "export XDG_CACHE_HOME=/proc/none; run >$D/f; expect f \"can't be kept\"\n");
+      "run >$D/e; expect e measuring; grep -q disturbed $D/e || ! grep 9999 $D/headrow/threads\n"
+      "export XDG_CACHE_HOME=/proc/none; run >$D/f\n"
+      "grep -q disturbed $D/f || expect f \"can't be kept\"\n"
+      /* A number that was asked for is not said to be tried. */
+      "run --threads-batch 2 >$D/g; expect g 'for prompts: not tried'\n");
   cr_expect_str_eq(r.out, "");
   finish(&r);
 }

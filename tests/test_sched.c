@@ -661,12 +661,15 @@ Test(sched, what_is_tried) {
 typedef struct {
   double enough, barrier;
   unsigned calls, fail_at;
+  unsigned busy; /* calls that take twice as long, the first ones */
+  double rising; /* each call takes longer by that share */
 } fake_machine;
 
 static double fake_trial(void *data, unsigned threads, bool many) {
   fake_machine *m = data;
   if (++m->calls == m->fail_at) return -1;
-  double noise = 1 + 0.005 * (m->calls % 3);
+  double noise = 1 + 0.005 * (m->calls % 3) + m->rising * m->calls;
+  if (m->calls <= m->busy && m->calls % 2) noise *= 1.9;
   if (many) return noise / threads;
   return noise * (1 / (threads < m->enough ? threads : m->enough) + m->barrier * threads);
 }
@@ -681,16 +684,35 @@ Test(sched, what_is_chosen) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     fake_machine m = {.enough = cases[i].enough, .barrier = cases[i].barrier};
     unsigned one = 0, many = 0;
-    cr_assert(hr_calibrate(&calibration, fake_trial, &m, &one, &many));
-    cr_expect(one == cases[i].one && many == 16, "%zu: %u, %u", i, one, many);
-    cr_expect(m.calls <= 14, "%u trials", m.calls);
+    bool steady = false;
+    cr_assert(hr_calibrate(&calibration, fake_trial, &m, &one, &many, &steady));
+    cr_expect(one == cases[i].one && many == 16 && steady, "%zu: %u, %u", i, one, many);
+    cr_expect(m.calls <= 16, "%u trials", m.calls);
   }
   fake_machine broken = {.enough = 4, .fail_at = 3};
   unsigned one = 0, many = 0;
-  cr_expect(!hr_calibrate(&calibration, fake_trial, &broken, &one, &many));
+  bool steady;
+  cr_expect(!hr_calibrate(&calibration, fake_trial, &broken, &one, &many, &steady));
   plan_trials(&trial_cases[0], &calibration);
   fake_machine unused = {.enough = 4};
-  cr_expect(hr_calibrate(&calibration, fake_trial, &unused, &one, &many) && unused.calls == 0);
+  cr_expect(hr_calibrate(&calibration, fake_trial, &unused, &one, &many, &steady));
+  cr_expect(unused.calls == 0 && steady);
+}
+
+/* Rounds go on until times agree, and it is said when they never do. */
+Test(sched, trials_that_others_disturb) {
+  hr_calibration calibration;
+  plan_trials(&trial_cases[3], &calibration);
+  unsigned all = calibration.one.count + calibration.many.count;
+  unsigned one = 0, many = 0;
+  bool steady = false;
+  fake_machine at_first = {.enough = 8, .busy = calibration.one.count};
+  cr_assert(hr_calibrate(&calibration, fake_trial, &at_first, &one, &many, &steady));
+  cr_expect(steady && one == 8 && many == 16, "%u, %u", one, many);
+  fake_machine always = {.enough = 8, .rising = 0.5};
+  cr_assert(hr_calibrate(&calibration, fake_trial, &always, &one, &many, &steady));
+  cr_expect(!steady && one && many);
+  cr_expect(always.calls <= 6 * all, "%u trials", always.calls);
 }
 
 /* --- Tiles ---------------------------------------------------------------- */

@@ -217,9 +217,14 @@ static int run_trials(const cli_common *common, const hr_model *model, const mac
   trials t = {common, model, hr_default_context(&model->loaded.transformer.description)};
   if (!common->quiet)
     cli_note("measuring how many threads serve best, once for this machine and size of model");
+  bool steady;
   *k = (kept){.key = m->key, .size = size_of(model)};
-  if (hr_calibrate(&m->calibration, try_threads, &t, &k->one, &k->many)) {
-    keep(common, k);
+  if (hr_calibrate(&m->calibration, try_threads, &t, &k->one, &k->many, &steady)) {
+    if (steady)
+      keep(common, k);
+    else if (!common->quiet)
+      cli_note("warning: other programs disturbed the trials: their result is not kept, the next "
+               "start measures again");
     return HR_OK;
   }
   if (cli_interrupted()) return HR_ERROR_CANCELLED;
@@ -228,9 +233,18 @@ static int run_trials(const cli_common *common, const hr_model *model, const mac
   return HR_OK;
 }
 
+enum { TRIED_TEXT = 16 };
+
+static const char *tried(unsigned threads, char text[TRIED_TEXT]) {
+  if (!threads) return "not tried";
+  snprintf(text, TRIED_TEXT, "%u", threads);
+  return text;
+}
+
 static int choose(const cli_common *common, const hr_model *model, const machine *m, unsigned *one,
                   unsigned *many) {
   kept k;
+  char one_text[TRIED_TEXT], many_text[TRIED_TEXT];
   if (!hr_calibration_wanted(&m->calibration)) return HR_OK;
   bool known = find_kept(m->key, size_of(model), &k);
   int status = known ? HR_OK : run_trials(common, model, m, &k);
@@ -238,8 +252,9 @@ static int choose(const cli_common *common, const hr_model *model, const machine
   if (k.one) *one = k.one;
   if (k.many) *many = k.many;
   if (common->verbose)
-    cli_note("threads %s: %u, for prompts: %u (%s)",
-             known ? "found earlier by trials" : "by trials", k.one, k.many, m->calibration.why);
+    cli_note("threads %s: %s, for prompts: %s (%s)",
+             known ? "found earlier by trials" : "by trials", tried(k.one, one_text),
+             tried(k.many, many_text), m->calibration.why);
   return HR_OK;
 }
 
@@ -277,17 +292,23 @@ void cli_choose_threads_to_load(const cli_common *common, hr_model *model) {
 
 static void describe_kept(uint64_t key, cli_line_fn *line, void *data) {
   FILE *file = open_kept();
-  char text[128];
+  char text[128], one[TRIED_TEXT], many[TRIED_TEXT];
   bool any = false;
   for (kept k; file && read_line(file, &k);) {
     if (k.key != key) continue;
-    snprintf(text, sizeof text, "  weights of %" PRIu64 " MiB and more: generating %u, prompts %u",
-             (UINT64_C(1) << k.size) >> 20, k.one, k.many);
+    snprintf(text, sizeof text, "  weights of %" PRIu64 " MiB and more: generating %s, prompts %s",
+             (UINT64_C(1) << k.size) >> 20, tried(k.one, one), tried(k.many, many));
     line(data, text);
     any = true;
   }
   if (file) fclose(file);
   if (!any) line(data, "  nothing measured yet");
+  char *path = any ? kept_path() : NULL;
+  char *told = NULL;
+  if (path && asprintf(&told, "  (remove %s to have it measured again)", path) > 0)
+    line(data, told);
+  free(told);
+  free(path);
 }
 
 void cli_describe_threads(const cli_common *common, cli_line_fn *line, void *data) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "sched/calibrate.h"
 
+#include <math.h>
 #include <stdio.h>
 
 /* Four cores read memory at full speed on most machines that have that few. */
@@ -99,41 +100,69 @@ hr_status hr_calibration_plan(hr_calibration *c, const hr_topology *topology,
   return HR_OK;
 }
 
+/* The two shortest times of each number of threads, in seconds. */
+typedef struct {
+  double least, second;
+} shortest;
+
+static double best_of(const hr_trials *t, const shortest *times) {
+  double best = times[0].least;
+  for (unsigned i = 1; i < t->count; i++)
+    if (times[i].least < best) best = times[i].least;
+  return best;
+}
+
 static bool try_round(const hr_trials *t, hr_trial_fn *trial, void *data, bool many, int round,
-                      double *least) {
-  double best = 0;
-  for (unsigned i = 0; i < t->count; i++)
-    if (round && (i == 0 || least[i] < best)) best = least[i];
+                      shortest *times) {
+  double behind = round == 1 ? 2 : 1.3; /* a first time may have been disturbed */
+  double best = round ? best_of(t, times) : 0;
   for (unsigned i = 0; i < t->count; i++) {
-    if (round && least[i] > 1.3 * best) continue;
+    if (round && times[i].least > behind * best) continue;
     double seconds = trial(data, t->threads[i], many);
     if (!(seconds > 0)) return false;
-    if (!round || seconds < least[i]) least[i] = seconds;
+    if (!round || seconds < times[i].least) {
+      times[i].second = round ? times[i].least : INFINITY;
+      times[i].least = seconds;
+    } else if (seconds < times[i].second) {
+      times[i].second = seconds;
+    }
   }
   return true;
 }
 
-static unsigned choose(const hr_trials *t, const double *seconds) {
-  double best = seconds[0];
-  for (unsigned i = 1; i < t->count; i++)
-    if (seconds[i] < best) best = seconds[i];
+/* Whether a further round would hardly change the choice. */
+static bool agree(const hr_trials *t, const shortest *times) {
+  double best = best_of(t, times);
+  for (unsigned i = 0; i < t->count; i++)
+    if (times[i].least <= 1.1 * best && times[i].second > 1.05 * times[i].least) return false;
+  return true;
+}
+
+static unsigned choose(const hr_trials *t, const shortest *times) {
+  double best = best_of(t, times);
   unsigned i = 0;
-  while (seconds[i] > 1.03 * best) i++;
+  while (times[i].least > 1.03 * best) i++;
   return t->threads[i];
 }
 
 static bool calibrate(const hr_trials *t, hr_trial_fn *trial, void *data, bool many,
-                      unsigned *threads) {
-  double least[HR_TRIALS_MAX];
+                      unsigned *threads, bool *steady) {
+  enum { ROUNDS = 6 };
+  shortest times[HR_TRIALS_MAX];
+  bool agreed = false;
   if (t->count < 2) return true;
-  for (int round = 0; round < 2; round++)
-    if (!try_round(t, trial, data, many, round, least)) return false;
-  *threads = choose(t, least);
+  for (int round = 0; round < ROUNDS && !agreed; round++) {
+    if (!try_round(t, trial, data, many, round, times)) return false;
+    agreed = agree(t, times);
+  }
+  *threads = choose(t, times);
+  if (!agreed) *steady = false;
   return true;
 }
 
 bool hr_calibrate(const hr_calibration *c, hr_trial_fn *trial, void *data, unsigned *one,
-                  unsigned *many) {
-  return calibrate(&c->one, trial, data, false, one) &&
-         calibrate(&c->many, trial, data, true, many);
+                  unsigned *many, bool *steady) {
+  *steady = true;
+  return calibrate(&c->one, trial, data, false, one, steady) &&
+         calibrate(&c->many, trial, data, true, many, steady);
 }

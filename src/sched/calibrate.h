@@ -33,10 +33,12 @@ static inline bool hr_calibration_wanted(const hr_calibration *c) {
  * can't be told, and calibration ends. */
 typedef double hr_trial_fn(void *data, unsigned threads, bool many);
 
-/* Tries them in turn, twice; what is far behind after the first round has no second.
- * The fewest threads within 3 % of the best time are chosen. *one and *many stay
- * where there was nothing to try. False when a trial failed. */
+/* Tries them in turn, in rounds: two where each of the best has two times within 5 %, else
+ * until it has, at most six; what is far behind is not tried again. The fewest threads within
+ * 3 % of the best time are chosen. *one and *many stay where there was nothing to try.
+ * *steady: the times agreed; if not, other programs may have had a say in the choice. False
+ * when a trial failed. */
 bool hr_calibrate(const hr_calibration *calibration, hr_trial_fn *trial, void *data, unsigned *one,
-                  unsigned *many);
+                  unsigned *many, bool *steady);
 
 #endif
