@@ -764,6 +764,23 @@ Test(quantize, leaves_no_half_file) {
   finish(&r);
 }
 
+/* A link stays one, and what it leads to is replaced; output that goes to the file is no
+ * place for it. */
+Test(quantize, writes_behind_a_link) {
+  result r = shell("mkdir $D/far; echo old >$D/far/file; ln -s far/file $D/link; "
+                   "$H quantize builtin $D/link -q >$D/table && test -L $D/link && "
+                   "head -c 4 $D/far/file && ls $D/far");
+  cr_expect_eq(r.status, 0, "%s", r.err);
+  cr_expect_str_eq(r.out, "GGUFfile\n");
+  finish(&r);
+  expect_error("ln -s nowhere $D/lost; $H quantize builtin $D/lost -q", 3, "/lost: ", NULL);
+  expect_error("$H quantize builtin /dev/stdout -q >$D/o.gguf", 3, "/dev/stdout: ",
+               "takes the standard output too");
+  r = shell("$H quantize builtin /dev/stdout -q | head -c 4");
+  cr_expect_str_eq(r.out, "GGUF");
+  finish(&r);
+}
+
 /* One matrix of 2 x 32 with a value at its place (1, 5), as $D/in.gguf of the line. */
 static void expect_refused(float value, const char *type, const char *part) {
   gguf_writer w;

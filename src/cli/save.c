@@ -59,18 +59,49 @@ static int check_special(const char *path) {
   return 0;
 }
 
+/* The file behind a link, or path itself, which need not be there yet. NULL with errno, also
+ * for a link to nothing. */
+static char *resolve(const char *path) {
+  struct stat s;
+  return lstat(path, &s) == 0 && S_ISLNK(s.st_mode) ? realpath(path, NULL) : strdup(path);
+}
+
+/* Replacing the file that takes the output would leave the output in none. */
+static bool is_output(const char *path) {
+  struct stat file, output;
+  return stat(path, &file) == 0 && fstat(STDOUT_FILENO, &output) == 0 && S_ISREG(file.st_mode) &&
+         file.st_dev == output.st_dev && file.st_ino == output.st_ino;
+}
+
+/* *target and *temporary, for the caller to free; a status after printing why not. */
+static int name_files(const char *path, char **target, char **temporary) {
+  *temporary = NULL;
+  if (is_output(path))
+    return cli_fail(HR_ERROR_FILE, "%s: takes the standard output too, expected another file",
+                    path);
+  *target = resolve(path);
+  if (!*target) return fail(path, errno);
+  if (asprintf(temporary, "%s.XXXXXX", *target) >= 0) return HR_OK;
+  *temporary = NULL;
+  free(*target);
+  *target = NULL;
+  return cli_fail_memory();
+}
+
 int cli_check_save(const char *path) {
-  char *temporary;
+  char *temporary, *target;
   int special = is_special(path) ? check_special(path) : 0;
   if (special) return fail(path, special);
   if (is_special(path)) return HR_OK;
-  if (asprintf(&temporary, "%s.XXXXXX", path) < 0) return cli_fail_memory();
+  int status = name_files(path, &target, &temporary);
+  if (status != HR_OK) return status;
   int fd = mkstemp(temporary), error = fd < 0 ? errno : 0;
   if (fd >= 0) {
     close(fd);
     unlink(temporary);
   }
   free(temporary);
+  free(target);
   return error ? fail(path, error) : HR_OK;
 }
 
@@ -88,10 +119,8 @@ static int open_save(cli_save *save) {
 
 int cli_save_begin(cli_save *save, const char *path, size_t bytes) {
   *save = (cli_save){.path = path, .fd = -1};
-  if (!is_special(path) && asprintf(&save->temporary, "%s.XXXXXX", path) < 0) {
-    save->temporary = NULL;
-    return cli_fail_memory();
-  }
+  int status = is_special(path) ? HR_OK : name_files(path, &save->target, &save->temporary);
+  if (status != HR_OK) return status;
   int error = open_save(save);
   if (!error && save->temporary && bytes &&
       fallocate(save->fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes) != 0 && errno == ENOSPC)
@@ -117,6 +146,7 @@ void cli_save_abandon(cli_save *save) {
   if (save->fd >= 0) close(save->fd);
   if (save->fd >= 0 && save->temporary) unlink(save->temporary);
   free(save->temporary);
+  free(save->target);
   *save = (cli_save){.fd = -1};
 }
 
@@ -137,10 +167,11 @@ int cli_save_end(cli_save *save) {
   int error = save->error;
   if (!error && save->temporary && fsync(save->fd) != 0) error = errno;
   if (close(save->fd) != 0 && !error) error = errno;
-  if (!error && save->temporary && rename(save->temporary, path) != 0) error = errno;
+  if (!error && save->temporary && rename(save->temporary, save->target) != 0) error = errno;
   if (error && save->temporary) unlink(save->temporary);
-  if (!error && save->temporary) sync_folder(path);
+  if (!error && save->temporary) sync_folder(save->target);
   free(save->temporary);
+  free(save->target);
   *save = (cli_save){.fd = -1};
   if (!error) return HR_OK;
   if (cli_interrupted()) return HR_ERROR_CANCELLED;

@@ -9,9 +9,10 @@
 #include "bytes.h"
 
 /* A file that grows under a temporary name beside its own. A device or a pipe is
- * written to directly. */
+ * written to directly; a link stays one, the file behind it is replaced. */
 typedef struct cli_save {
   const char *path;
+  char *target;    /* behind links; NULL for a device or a pipe */
   char *temporary; /* NULL for a device or a pipe */
   int fd;
   int error;       /* errno of the first failure, 0: none */
