@@ -3,6 +3,7 @@
  * them is taken for granted. */
 #include <math.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 #include "cli.h"
 #include "compare.h"
 
-enum { NEWEST = 4, TYPES = 4, MOST_RESULTS = 4096 };
+enum { NEWEST = 4, TYPES = 4, MACHINE_LIMITS = 2, MOST_RESULTS = 4096 };
 
 /* --- Values ---------------------------------------------------------------------- */
 
@@ -29,8 +30,9 @@ const json_t *compare_get(const json_t *root, const char *path) {
 }
 
 /* Nothing that bench measures is beyond these; ratios of what is within stay finite. */
+static const double least = 1e-15, most = 1e17;
+
 double compare_number(const json_t *root, const char *path) {
-  const double least = 1e-15, most = 1e24;
   double x = json_number_value(compare_get(root, path));
   return x >= least && x <= most ? x : 0;
 }
@@ -98,6 +100,37 @@ static bool is_known_work(const char *work) {
   return work && (strcmp(work, "prompt") == 0 || strcmp(work, "generate") == 0);
 }
 
+static bool is_known_bound(const char *bound) {
+  return strcmp(bound, "read") == 0 || strcmp(bound, "int8") == 0 || strcmp(bound, "fp32") == 0 ||
+         strcmp(bound, "barrier") == 0;
+}
+
+/* What is said of one result must agree: tokens, seconds, rate, and the share of the limit. The
+ * median of an even number of rates is not that of their seconds, but lies among them. */
+static bool contradicts(const json_t *from, const compare_result *r, char what[160]) {
+  const double rounding = 0.005;
+  double seconds = compare_number(from, "seconds.median"), all = r->tokens * r->batch;
+  double least_s = compare_number(from, "seconds.min");
+  double most_s = compare_number(from, "seconds.max");
+  double allowed = compare_number(from, "limit.tokens_per_second") * r->percent / 100;
+  bool spread = r->samples % 2 == 0 && least_s > 0 && most_s > least_s;
+  double tolerance = rounding + (spread ? most_s / least_s - 1 : 0);
+  if (seconds > 0 && fabs(r->rate * seconds / all - 1) > tolerance) {
+    snprintf(what, 160, "%.4g tokens/s, but %.4g tokens in %.4g s", r->rate, all, seconds);
+    return true;
+  }
+  if (r->valid && allowed > 0 && fabs(r->rate / allowed - 1) > tolerance) {
+    snprintf(what, 160, "%.4g tokens/s, but %.4g %% of a limit of %.4g", r->rate, r->percent,
+             100 * allowed / r->percent);
+    return true;
+  }
+  if (r->disturbed > r->samples) {
+    snprintf(what, 160, "%zu samples, but %zu disturbed ones", r->samples, r->disturbed);
+    return true;
+  }
+  return false;
+}
+
 static bool fill_result(const json_t *from, compare_result *r) {
   bool has_batch = compare_get(from, "batch") != NULL; /* older forms had one sequence only */
   *r = (compare_result){
@@ -113,7 +146,6 @@ static bool fill_result(const json_t *from, compare_result *r) {
       .joules = compare_number(from, "energy.joules_per_token.median"),
       .bound = compare_text(from, "limit.name"),
       .percent = compare_number(from, "limit.percent"),
-      .valid = json_is_true(compare_get(from, "limit.valid")),
       .samples = json_array_size(compare_get(from, "seconds_samples")),
       .disturbed = json_array_size(compare_get(from, "disturbed.samples")),
       .reason = json_string_value(json_array_get(compare_get(from, "disturbed.reasons"), 0)),
@@ -122,16 +154,31 @@ static bool fill_result(const json_t *from, compare_result *r) {
       .entry = from,
   };
   double threads = compare_number(from, "threads");
+  r->valid = json_is_true(compare_get(from, "limit.valid")) && r->percent <= 100;
   r->operations = 2 * (compare_number(from, "amount.int8_macs") +
                        compare_number(from, "amount.float_macs"));
   r->threads = threads < 65536 ? (unsigned)threads : 0;
   return is_known_work(r->work) && r->tokens >= 1 && r->tokens < 1e9 && r->depth < 1e9 &&
-         r->batch >= 1 && r->batch < 1e6 && r->isa && r->rate > 0 && r->threads > 0;
+         r->batch >= 1 && r->batch < 1e6 && r->isa && r->rate > 0 && r->rate < 1e9 &&
+         r->threads > 0;
 }
 
-static int read_results(compare_file *f) {
+/* A limit of another name can't be reasoned from. */
+static void check_bound(compare *c, const compare_file *f, compare_result *r, bool *noted) {
+  if (!r->bound || is_known_bound(r->bound)) return;
+  char name[64];
+  compare_test t = {.work = r->work, .tokens = r->tokens, .depth = r->depth, .batch = r->batch};
+  if (!*noted)
+    note(c, "%s: %s: its limit '%s' is not known here: what limits it is not told", f->label,
+         compare_test_name(&t, name), strlen(r->bound) < 40 ? r->bound : "of a long name");
+  *noted = true;
+  r->bound = NULL;
+}
+
+static int read_results(compare *c, compare_file *f) {
   const json_t *list = json_object_get(f->root, "results");
-  char what[64];
+  char what[240], contradiction[160];
+  bool noted = false;
   size_t count = json_array_size(list);
   if (!json_is_array(list)) return refuse(f, "has no list of results");
   if (count > MOST_RESULTS) return refuse(f, "has too many results");
@@ -140,9 +187,16 @@ static int read_results(compare_file *f) {
   f->result = calloc(count + 1, sizeof *f->result);
   if (!f->result) return cli_fail_memory();
   for (; f->results < count; f->results++) {
+    compare_result *r = &f->result[f->results];
+    const json_t *from = json_array_get(list, f->results);
     snprintf(what, sizeof what, "result %zu is not complete", f->results + 1);
-    if (!fill_result(json_array_get(list, f->results), &f->result[f->results]))
+    if (!fill_result(from, r)) return refuse(f, what);
+    if (contradicts(from, r, contradiction)) {
+      snprintf(what, sizeof what, "result %zu contradicts itself: %s", f->results + 1,
+               contradiction);
       return refuse(f, what);
+    }
+    check_bound(c, f, r, &noted);
   }
   return HR_OK;
 }
@@ -180,6 +234,37 @@ static void note_warnings(compare *c, const compare_file *f) {
     note(c, "%s: bench warned %zu times, first: %s", f->label, count, first);
 }
 
+/* Numbers that compare_number does not take, anywhere in the document. */
+static size_t count_absurd(const json_t *at, double *first) {
+  size_t i, count = 0;
+  const char *key;
+  json_t *value;
+  if (json_is_array(at)) {
+    json_array_foreach(at, i, value) count += count_absurd(value, count ? NULL : first);
+  } else if (json_is_object(at)) {
+    json_object_foreach((json_t *)(uintptr_t)at, key, value)
+      count += count_absurd(value, count ? NULL : first);
+  } else if (json_is_number(at) && fabs(json_number_value(at)) > most) {
+    if (first) *first = json_number_value(at);
+    count = 1;
+  }
+  return count;
+}
+
+/* What is missing or can't be true, each in a line. */
+static void note_holes(compare *c, const compare_file *f) {
+  double such = 0;
+  size_t absurd = count_absurd(f->root, &such);
+  bool limits = json_array_size(compare_get(f->root, "machine_limits.by_threads")) > 0;
+  if (absurd)
+    note(c, "%s: %zu number%s beyond all that can be measured, such as %.3g: not used", f->label,
+         absurd, absurd == 1 ? " is" : "s are", such);
+  if (json_object_size(compare_get(f->root, "machine")) == 0)
+    note(c, "%s: has no record of its machine: what differs can't be told", f->label);
+  if (f->version >= MACHINE_LIMITS && !limits)
+    note(c, "%s: has no limits of its machine", f->label);
+}
+
 int compare_read(compare *c, const char *path) {
   json_error_t error;
   compare_file *f = &c->file[c->files];
@@ -197,7 +282,7 @@ int compare_read(compare *c, const char *path) {
   if (version < 1 || version > 1e6 || version != floor(version))
     return refuse(f, "has no version of its form");
   f->version = (int)version;
-  int status = read_results(f);
+  int status = read_results(c, f);
   if (status != HR_OK) return status;
   if (f->version > NEWEST)
     note(c, "%s: version %d of the form is newer than %d: what it has besides is not shown",
@@ -208,6 +293,7 @@ int compare_read(compare *c, const char *path) {
       "throttling, the highest frequency and types of weights are not in it"};
   if (f->version < NEWEST)
     note(c, "%s: version %d of the form: %s", f->label, f->version, older[f->version - 1]);
+  note_holes(c, f);
   note_warnings(c, f);
   return HR_OK;
 }

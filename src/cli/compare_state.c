@@ -28,6 +28,7 @@ static int ascending(const void *a, const void *b) {
 }
 
 enum { MOST_SAMPLES = 1000 };
+static const double most_mhz = 1e5;
 
 /* Frequencies are those of the CPUs that the threads are on, else a mean over all there are,
  * which says little about a thread. */
@@ -44,7 +45,7 @@ static bool is_pinned(const compare_file *f, const compare_result *r) {
 compare_state compare_state_of(const compare_file *f, const compare_result *r) {
   double x[MOST_SAMPLES];
   compare_state s = {.celsius = -300, .pinned = is_pinned(f, r)};
-  size_t i, count = numbers_of(samples_of(r, "mhz_samples"), 1, 1e6, x, MOST_SAMPLES);
+  size_t i, count = numbers_of(samples_of(r, "mhz_samples"), 1, most_mhz, x, MOST_SAMPLES);
   json_t *value;
   if (count) {
     qsort(x, count, sizeof *x, ascending);
@@ -52,6 +53,7 @@ compare_state compare_state_of(const compare_file *f, const compare_result *r) {
     s.least_mhz = x[0];
   }
   s.most_mhz = compare_number(r->entry, "most_mhz");
+  if (s.most_mhz > most_mhz) s.most_mhz = 0;
   if (s.mhz > 0 && s.most_mhz > 0) s.share = 100 * s.mhz / s.most_mhz;
   count = numbers_of(samples_of(r, "celsius_samples"), -100, 300, x, MOST_SAMPLES);
   for (i = 0; i < count; i++)

@@ -370,7 +370,10 @@ static void put_kernel(compare_row *row, size_t f, const json_t *list, const jso
     char share[64] = "";
     if (percent > 0) snprintf(share, sizeof share, ", %.0f %% of %.16s", percent, bound);
     snprintf(row->value[f], COMPARE_VALUE, "%.4g %.16s%s%s (%.24s)", rate, unit, share,
-             percent > 0 && !json_is_true(compare_get(entry, "valid")) ? ", invalid" : "", isa);
+             percent > 100 || (percent > 0 && !json_is_true(compare_get(entry, "valid")))
+                 ? ", invalid"
+                 : "",
+             isa);
     row->number[f] = rate;
   }
 }
