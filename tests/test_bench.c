@@ -625,6 +625,28 @@ Test(bench, known_models_have_known_digests) {
 }
 
 /* A copy of the command with one byte of the model inside it changed. */
+/* Four layers of 113 M multiply-adds a token: 6.6 tokens are 3 billion. */
+Test(bench, large_models_are_checked_by_few_tokens) {
+  result o = shell("$H bench -q -p 1 -n 0 -r 1 --md --json $D/a.json --synthetic "
+                   "dim=3072,layers=4,heads=24,ffn=8192,vocab=300,ctx=16:q8_0 && cat $D/a.json");
+  static const char by[] = "checked against the portable tier, which is the definition, by 6 of 8 "
+                           "tokens, digest 1-";
+  cr_expect_eq(o.status, 0, "%s", o.err);
+  cr_expect(strstr(o.out, by) && strstr(o.out, "\"expected\": null"), "%s", o.out);
+  cr_expect(!strstr(o.err, "against nothing"), "%s", o.err);
+  finish(&o);
+}
+
+Test(bench, what_is_checked_against_nothing_is_said) {
+  result o = shell("$H bench -p 1 -n 0 -r 1 --synthetic "
+                   "dim=64,layers=2,heads=4,ffn=96,vocab=300,ctx=4:q8_0");
+  cr_expect(o.status == 0 && strstr(o.err, "warning: the logits were checked against nothing: the "
+                                           "model has no room"),
+            "%d %s", o.status, o.err);
+  cr_expect(strstr(o.out, "logits   checked against nothing"), "%s", o.out);
+  finish(&o);
+}
+
 Test(bench, a_wrong_model_has_no_rate) {
   result o = shell("cp $H $D/headrow; "
                    "at=$(LC_ALL=C grep -obUa GGUF $D/headrow | while IFS=: read -r n rest; do "

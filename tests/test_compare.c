@@ -3,6 +3,7 @@
  * that are wrong. HEADROW_COMMAND names the program. */
 #include <criterion/criterion.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -281,7 +282,7 @@ Test(compare, a_slowdown_can_not_hide) {
       {"s/\"digest\": \"1-./\"digest\": \"1-f/", "prompt 512 ended in other logits (1-f", 1},
       {"s/\"digest\": \"1-/\"digest\": \"2-/", "of another arithmetic", 3},
       {"/\"digest\": /d", "has no digest", 3},
-      {"s/\"tokens\": 512/\"tokens\": 256/", "x.json: has no prompt 512", 3},
+      {"/\"tokens\": 512/{n;s/0/256/}", "x.json: has no prompt 512", 3},
       {"s/\"heads\": 9/\"heads\": 18/", "x.json: has another model", 3},
   };
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -295,7 +296,7 @@ Test(compare, a_slowdown_can_not_hide) {
     finish(&r);
   }
   /* what is slower is told first by the status, whatever else there is */
-  result r = shell(BOTH "sed 's/\"tokens\": 512/\"tokens\": 256/' board.json >x.json; "
+  result r = shell(BOTH "sed '/\"tokens\": 512/{n;s/0/256/}' board.json >x.json; "
                         "$H compare -q --max-slowdown 2 laptop.json x.json");
   cr_expect(r.status == 1 && strstr(r.err, "has no prompt 512") &&
                 strstr(r.err, "generate 128 takes 6.667 times"), "%d %s", r.status, r.err);
@@ -304,11 +305,11 @@ Test(compare, a_slowdown_can_not_hide) {
 
 Test(compare, other_settings_and_results_are_noted) {
   result r = compared(BOTH "sed 's/\"cache\": \"f16\"/\"cache\": \"f32\"/; "
-                           "s/\"tokens\": 512/\"tokens\": 256/' board.json >b.json; "
+                           "/\"tokens\": 512/{n;s/0/256/}' board.json >b.json; "
                            "$H compare laptop.json b.json");
   EXPECT_WORDS(r.err, "b: the KV cache: f32, in laptop: f16", "b: not measured: prompt 512\n",
-               "laptop: not measured: prompt 256\n");
-  EXPECT_WORDS(r.out, "prompt 256", "prompt 512", "generate 128: laptop is 6.67");
+               "laptop: not measured: prompt 512 at depth 256\n");
+  EXPECT_WORDS(r.out, "prompt 512 at depth 256", "prompt 512 ", "generate 128: laptop is 6.67");
   finish(&r);
   r = compared(BOTH "sed 's/\"digest\": \"1-./\"digest\": \"1-f/' board.json >b.json; "
                     "$H compare laptop.json b.json");
@@ -417,6 +418,15 @@ Test(compare, what_is_no_such_file_is_refused_by_name) {
       {"sed 's/\"median\": 30.0/\"median\": 1e308/' board.json >x.json", "not complete"},
       {"sed 's/\"median\": 30.0/\"median\": 1e-308/' board.json >x.json", "not complete"},
       {"sed 's/\"median\": 30.0/\"median\": NaN/' board.json >x.json", "line"},
+      {"sed 's/\"median\": 30.0/\"median\": 1e10/' board.json >x.json", "not complete"},
+      /* 128 tokens in 4.27 s are 30 a second; 70 % of 300 are 210 */
+      {"sed 's/\"median\": 30.0/\"median\": 31/' board.json >x.json",
+       "contradicts itself: 31 tokens/s, but 128 tokens in 4.267 s"},
+      {"sed 's/\"percent\": 70.0/\"percent\": 71/' board.json >x.json",
+       "contradicts itself: 52.5 tokens/s, but 71 % of a limit of 75"},
+      {"sed 's/\"percent\": 70.0/\"percent\": 1e-9/' board.json >x.json", "contradicts itself"},
+      {"sed -z 's/\"samples\": \\[\\],/\"samples\": [0, 1, 2, 3, 4, 5],/g' board.json >x.json",
+       "contradicts itself: 5 samples, but 6 disturbed ones"},
       {"sed 's/\"isa\": \"dotprod\"/\"isa\": null/' board.json >x.json", "not complete"},
   };
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -457,6 +467,45 @@ Test(compare, what_is_not_valid_explains_nothing) {
                                        "Its limit allows", "2361", "The difference is"};
   for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
     cr_expect(!strstr(r.out, absent[i]), "%s", absent[i]);
+  finish(&r);
+}
+
+/* Whatever the file says: more than all of a limit can't be reached. */
+Test(compare, more_than_all_is_never_valid) {
+  result r = compared(BOTH "sed 's/\"percent\": [0-9.]*/\"percent\": 100.5/' board.json >x.json; "
+                           "grep -c '\"valid\": true' x.json; $H compare laptop.json x.json");
+  EXPECT_WORDS(r.out, "The limit of x was measured too low", "not valid (int8)",
+               "not valid (read)");
+  cr_expect(!strstr(r.out, "100.5") && !strstr(r.out, "\n0\n"), "%s", r.out);
+  finish(&r);
+}
+
+Test(compare, what_can_not_be_is_no_sentence) {
+  result r = compared(BOTH "sed 's/\"best\": 7150000000.0/\"best\": 1e20/; s/\"most_mhz\": 1800/"
+                           "\"most_mhz\": 1e20/' board.json >x.json; "
+                           "$H compare laptop.json x.json --html p.html && "
+                           "grep -v 'not used' p.html");
+  cr_expect(!strstr(r.out, "e+1") && !strstr(r.out, "e+2") && !strstr(r.out, "1000000000"), "%s",
+            r.out);
+  EXPECT_WORDS(r.err, "numbers are beyond all that can be measured, such as 1e+20: not used\n");
+  finish(&r);
+}
+
+Test(compare, a_limit_of_another_name) {
+  result r = compared(BOTH "sed 's/\"name\": \"int8\"/\"name\": \"moon\"/' board.json "
+                           ">x.json; "
+                           "$H compare laptop.json x.json");
+  EXPECT_WORDS(r.err, "note: x: prompt 512: its limit 'moon' is not known here");
+  EXPECT_WORDS(r.out, "What limits it is not known for both.", "Both are limited by reading");
+  cr_expect(!strstr(r.out, "moon"), "%s", r.out);
+  finish(&r);
+}
+
+Test(compare, a_file_without_its_machine) {
+  result r = compared(BOTH "sed 's/\"machine\": {/\"machine\": {}, \"other\": {/; "
+                           "s/\"by_threads\": \\[/\"by_threads\": [], \"others\": [/' board.json "
+                           ">x.json; $H compare laptop.json x.json");
+  EXPECT_WORDS(r.err, "note: x: has no record of its machine", "note: x: has no limits of its");
   finish(&r);
 }
 
@@ -616,6 +665,41 @@ Test(compare, sixteen_files_are_told_apart) {
   }
   EXPECT_WORDS(r.out, ".bar.p1", "<rect ");
   expect_balanced(r.out);
+  finish(&r);
+}
+
+/* Of five files with the same points: 9 and 12 units are what a letter takes at least. */
+Test(compare, labels_of_points_that_lie_together) {
+  enum { LABELS = 10 };
+  double x[LABELS], y[LABELS];
+  size_t count = 0;
+  result r = compared(BOTH "for i in 1 2 3 4; do cp laptop.json m$i.json; done; "
+                           PAGE("laptop.json m?.json"));
+  const char *at = strstr(r.out, "Roofline"), *end = strstr(r.out, "Solid roofs");
+  cr_assert(at && end);
+  while (at && count < LABELS && (at = strstr(at, "<text class=number x=")) && at < end) {
+    cr_assert_eq(sscanf(at, "<text class=number x=\"%lf\" y=\"%lf\"", &x[count], &y[count]), 2);
+    at++;
+    for (size_t i = 0; i < count; i++)
+      cr_expect(fabs(x[i] - x[count]) >= 2 * 8.5 || fabs(y[i] - y[count]) >= 11.8,
+                "labels %zu and %zu", i, count);
+    count++;
+  }
+  cr_expect_eq(count, LABELS);
+  cr_expect(!strstr(r.out, "There is no room"));
+  expect_balanced(r.out);
+  finish(&r);
+}
+
+Test(compare, a_knee_of_disturbed_samples_is_marked) {
+  static const char mark[] = "4 threads <span class=mark>(all of its samples were disturbed)";
+  result r = compared(BOTH PAGE("laptop.json board.json"));
+  cr_expect(!strstr(r.out, mark));
+  finish(&r);
+  r = compared(BOTH "sed -i -z 's/\"samples\": \\[[^]]*\\],\\( *\\n *\"reasons\"\\)/"
+                    "\"samples\": [0, 1, 2, 3, 4],\\1/g' board.json; "
+                    PAGE("laptop.json board.json"));
+  EXPECT_WORDS(r.out, mark);
   finish(&r);
 }
 

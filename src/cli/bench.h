@@ -150,7 +150,9 @@ typedef struct bench_test {
 typedef struct bench_check {
   bool has_digest, has_expected;
   uint64_t digest, expected;
-  const char *by; /* what it was compared with, or why it was not */
+  char by[96];    /* what it was compared with, or why it was not; "": not yet */
+  size_t few;     /* of a large model only so many tokens were; 0: all */
+  uint64_t few_expected;
 } bench_check;
 
 typedef struct bench {

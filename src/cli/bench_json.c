@@ -154,7 +154,7 @@ static json_t *json_check(const bench *b) {
   snprintf(expected, sizeof expected, "%d-%016" PRIx64, HR_ARITHMETIC, c->expected);
   return json_pack("{s:o, s:o, s:o}", "digest", json_text_or_null(c->has_digest ? digest : NULL),
                    "expected", json_text_or_null(c->has_expected ? expected : NULL), "by",
-                   json_text_or_null(c->by));
+                   json_text_or_null(*c->by ? c->by : NULL));
 }
 
 static json_t *json_memory(const bench *b) {

@@ -77,6 +77,10 @@ static void print_model(const bench *b, const char *before, const char *after) {
             (double)m->loaded.parameters * 1e-6, mebi(m->loaded.weight_bytes),
             hr_session_cache(b->place[0].session) == HR_CACHE_F16 ? "f16" : "f32");
   print_loading(b, before, after);
+  const bench_check *c = &b->check;
+  cli_print("%slogits%s   checked against %s", before, after, c->by);
+  if (c->has_digest) cli_print(", digest %d-%016" PRIx64, HR_ARITHMETIC, c->digest);
+  cli_print("\n");
 }
 
 static void print_machine(const bench *b, const char *before, const char *after) {
@@ -247,10 +251,14 @@ static void print_knees(const bench *b) {
     double best = 0;
     for (size_t j = 0; j < s.count; j++)
       if (s.rate[j] > best) best = s.rate[j];
-    unsigned threads = bench_test_threads(s.test[s.knee]);
-    cli_print("%sknee: %s, %s: %u thread%s %.0f %% of the best rate\n", any ? "" : "\n",
+    const bench_test *knee = s.test[s.knee];
+    unsigned threads = bench_test_threads(knee);
+    bench_result r;
+    bool disturbed = bench_result_of(b, knee, &r) && r.disturbed == knee->count;
+    cli_print("%sknee: %s, %s: %u thread%s %.0f %% of the best rate%s\n", any ? "" : "\n",
               bench_test_name(&b->test[i], name), isa_of(&b->test[i]), threads,
-              threads == 1 ? " reaches" : "s reach", 100 * s.rate[s.knee] / best);
+              threads == 1 ? " reaches" : "s reach", 100 * s.rate[s.knee] / best,
+              disturbed ? " (all of its samples were disturbed)" : "");
     any = true;
   }
 }

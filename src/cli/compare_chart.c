@@ -114,7 +114,8 @@ bool compare_bars(const compare *c, cli_bytes *page, bool percent) {
 
 /* --- Plots --------------------------------------------------------------------- */
 
-enum { WIDTH = 420, HEIGHT = 300, LEFT = 52, RIGHT = 14, TOP = 12, BOTTOM = 40 };
+/* Left of the frame: six digits beside the turned name of the axis, on a phone too. */
+enum { WIDTH = 442, HEIGHT = 300, LEFT = 74, RIGHT = 14, TOP = 12, BOTTOM = 40 };
 
 /* Where values lie; by their logarithms or as they are. */
 typedef struct axes {
@@ -254,6 +255,8 @@ static bool put_roof(cli_bytes *page, const axes *a, const char *class, double r
          put_line(page, class, a, bend, read * bend, a->x1, read * bend);
 }
 
+static const double MARK = 4.5; /* from the middle of a mark to its edge */
+
 /* A circle, for the second eight files a square. */
 static bool put_mark(cli_bytes *page, size_t f, double x, double y, double r) {
   if (is_second(f))
@@ -262,52 +265,149 @@ static bool put_mark(cli_bytes *page, size_t f, double x, double y, double r) {
   return compare_put(page, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"/>", x, y, r);
 }
 
-static bool put_point(cli_bytes *page, const axes *a, const compare *c, size_t f, size_t test) {
-  double x, y;
+/* A result where it is drawn. */
+typedef struct point {
+  size_t file, test;
+  double x, y;   /* operations a byte, and a second */
+  double px, py; /* on the page */
+} point;
+
+typedef struct box {
+  double x0, y0, x1, y1;
+} box;
+
+/* What must not be covered: marks and labels. */
+typedef struct boxes {
+  box *item;
+  size_t count;
+} boxes;
+
+static bool is_free(const boxes *taken, box b) {
+  bool inside = b.x0 >= LEFT && b.x1 <= WIDTH - RIGHT && b.y0 >= TOP && b.y1 <= HEIGHT - BOTTOM;
+  for (size_t i = 0; inside && i < taken->count; i++) {
+    const box *o = &taken->item[i];
+    inside = b.x0 >= o->x1 || o->x0 >= b.x1 || b.y0 >= o->y1 || o->y0 >= b.y1;
+  }
+  return inside;
+}
+
+/* In rings around its point, the nearest place that is free. */
+static bool find_place(const boxes *taken, const point *p, double width, box *to, bool *near) {
+  enum { RINGS = 10, TURNS = 12 };
+  const double first = 12, step = 11, half = 6;
+  for (int ring = 0; ring < RINGS; ring++)
+    for (int turn = 0; turn < TURNS; turn++) {
+      double angle = M_PI * (2.0 * turn / TURNS - 0.25), away = first + step * ring;
+      double x = p->px + (away + width / 2) * cos(angle), y = p->py + away * sin(angle);
+      *to = (box){x - width / 2, y - half, x + width / 2, y + half};
+      *near = ring == 0;
+      if (is_free(taken, *to)) return true;
+    }
+  return false;
+}
+
+static double nearest(double v, double from, double to) {
+  return v < from ? from : v > to ? to : v;
+}
+
+/* With a line to its point where it stands away from it. *put is false where there is no room. */
+static bool put_label(cli_bytes *page, boxes *taken, const point *p, bool *put) {
+  const double character = 8.6; /* the widest, in the letters of a phone */
+  char text[24];
+  box b;
+  bool near;
+  int n = snprintf(text, sizeof text, "%c%zu", compare_letter(p->file), p->test + 1);
+  *put = find_place(taken, p, character * n, &b, &near);
+  if (!*put) return true;
+  taken->item[taken->count++] = b;
+  if (!near && !compare_put(page,
+                            "<line class=\"lead\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" "
+                            "y2=\"%.1f\"/>",
+                            p->px, p->py, nearest(p->px, b.x0, b.x1), nearest(p->py, b.y0, b.y1)))
+    return false;
+  return compare_put(page,
+                     "<text class=number x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
+                     (b.x0 + b.x1) / 2, b.y1 - 2, text);
+}
+
+static bool put_point(cli_bytes *page, const compare *c, const point *p) {
   char name[64];
-  if (!point_of(c->test[test].best[f], &x, &y)) return true;
-  double px = x_of(a, x), py = y_of(a, y * 1e-9);
-  /* towards the middle; of many files a step further each, so that points that lie together
-   * stay readable */
-  const size_t many = 4;
-  bool right = px > WIDTH / 2.0;
-  double away = 7 + (c->files > many ? 18 * (double)(f % many) : 0);
-  bool valid = c->test[test].best[f]->valid;
+  bool valid = c->test[p->test].best[p->file]->valid;
   return compare_put(page, "<g class=\"%s %s\"><title>", valid ? "dot" : "hollow",
-                     compare_class(f)) &&
-         compare_put_text(page, c->file[f].label) &&
+                     compare_class(p->file)) &&
+         compare_put_text(page, c->file[p->file].label) &&
          compare_put(page, ": %s, %.3g operations a byte, %.4g billion a second</title>",
-                     compare_test_name(&c->test[test], name), x, y * 1e-9) &&
-         put_mark(page, f, px, py, 4.5) &&
-         compare_put(page,
-                     "</g><text class=number x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%c%zu"
-                     "</text>\n",
-                     right ? px - away : px + away, py - 5, right ? "end" : "start",
-                     compare_letter(f), test + 1);
+                     compare_test_name(&c->test[p->test], name), p->x, p->y * 1e-9) &&
+         put_mark(page, p->file, p->px, p->py, MARK) && compare_put(page, "</g>\n");
+}
+
+/* All that can be drawn; returns how many. */
+static size_t find_points(const compare *c, const axes *a, point *to) {
+  size_t count = 0;
+  for (size_t f = 0; f < c->files; f++)
+    for (size_t i = 0; i < c->tests; i++) {
+      point p = {.file = f, .test = i};
+      if (!point_of(c->test[i].best[f], &p.x, &p.y)) continue;
+      p.px = x_of(a, p.x);
+      p.py = y_of(a, p.y * 1e-9);
+      to[count++] = p;
+    }
+  return count;
+}
+
+/* Marks first, so that no label lies on one. */
+static bool put_points(const compare *c, cli_bytes *page, const axes *a, size_t *bare) {
+  enum { MOST_LABELS = 256 }; /* each is held against all others */
+  size_t most = c->files * c->tests;
+  point *p = calloc(most + 1, sizeof *p);
+  boxes taken = {.item = calloc(2 * most + 1, sizeof *taken.item)};
+  bool good = p && taken.item, put;
+  size_t count = good ? find_points(c, a, p) : 0;
+  for (size_t i = 0; good && i < count; i++) {
+    taken.item[taken.count++] =
+        (box){p[i].px - MARK, p[i].py - MARK, p[i].px + MARK, p[i].py + MARK};
+    good = put_point(page, c, &p[i]);
+  }
+  *bare = count > MOST_LABELS ? count - MOST_LABELS : 0;
+  for (size_t i = 0; good && i < count - (count > MOST_LABELS ? count - MOST_LABELS : 0); i++) {
+    good = put_label(page, &taken, &p[i], &put);
+    *bare += !put;
+  }
+  free(p);
+  free(taken.item);
+  return good;
+}
+
+static bool put_roofs(const compare *c, cli_bytes *page, const axes *a) {
+  bool good = true;
+  for (size_t f = 0; good && f < c->files; f++) {
+    char class[24];
+    roof r = roof_of(c, f);
+    snprintf(class, sizeof class, "roof %s", compare_class(f));
+    good = put_roof(page, a, class, r.read * 1e-9, r.int8 * 1e-9);
+    snprintf(class, sizeof class, "roof dash %s", compare_class(f));
+    good = good && put_roof(page, a, class, r.read * 1e-9, r.fp32 * 1e-9);
+  }
+  return good;
 }
 
 bool compare_roofline(const compare *c, cli_bytes *page) {
   axes a;
   char name[64];
+  size_t bare = 0;
   if (!roofline_axes(c, &a)) return true;
   bool good = open_plot(page, &a, "Roofline: what memory and arithmetic allow, and what is reached",
-                        "operations for each byte read", "billion operations a second");
-  for (size_t f = 0; good && f < c->files; f++) {
-    char class[24];
-    roof r = roof_of(c, f);
-    snprintf(class, sizeof class, "roof %s", compare_class(f));
-    good = put_roof(page, &a, class, r.read * 1e-9, r.int8 * 1e-9);
-    snprintf(class, sizeof class, "roof dash %s", compare_class(f));
-    good = good && put_roof(page, &a, class, r.read * 1e-9, r.fp32 * 1e-9);
-  }
-  for (size_t f = 0; good && f < c->files; f++)
-    for (size_t i = 0; good && i < c->tests; i++) good = put_point(page, &a, c, f, i);
-  good = good && compare_put(page, "</svg>\n<p class=small>Solid roofs: int8, dashed: fp32. "
-                                   "A hollow point: a limit was measured too low. A letter "
-                                   "is a file, a number a test: ");
+                        "operations for each byte read", "billion operations a second") &&
+              put_roofs(c, page, &a) && put_points(c, page, &a, &bare) &&
+              compare_put(page, "</svg>\n<p class=small>Solid roofs: int8, dashed: fp32. "
+                                "A hollow point: a limit was measured too low. A letter "
+                                "is a file, a number a test: ");
   for (size_t i = 0; good && i < c->tests; i++)
     good = compare_put(page, "%s<b>%zu</b> %s", i ? ", " : "", i + 1,
                        compare_test_name(&c->test[i], name));
+  if (good && bare)
+    good = compare_put(page, ". There is no room for the names of %zu points: the pointer on one "
+                             "shows it", bare);
   return good && compare_put(page, ".</p></figure>\n");
 }
 
@@ -317,14 +417,16 @@ enum { MOST_POINTS = 64 };
 
 typedef struct curve {
   double x[MOST_POINTS], y[MOST_POINTS];
+  bool disturbed[MOST_POINTS]; /* all samples of it */
   size_t count;
 } curve;
 
 /* Keeps the larger of two values at a place, and the places in order. */
-static void add_point(curve *to, double x, double y) {
+static void add_point(curve *to, double x, double y, bool disturbed) {
   size_t at = to->count;
   for (size_t i = 0; i < to->count; i++)
     if (to->x[i] == x) {
+      if (y > to->y[i]) to->disturbed[i] = disturbed;
       if (y > to->y[i]) to->y[i] = y;
       return;
     }
@@ -332,25 +434,34 @@ static void add_point(curve *to, double x, double y) {
   for (; at > 0 && to->x[at - 1] > x; at--) {
     to->x[at] = to->x[at - 1];
     to->y[at] = to->y[at - 1];
+    to->disturbed[at] = to->disturbed[at - 1];
   }
   to->x[at] = x;
   to->y[at] = y;
+  to->disturbed[at] = disturbed;
   to->count++;
+}
+
+static bool all_disturbed(const compare_result *r) {
+  return r->samples > 0 && r->disturbed == r->samples;
 }
 
 static curve rates_of(const compare_file *f, const compare_test *t) {
   curve k = {.count = 0};
-  for (size_t i = 0; i < f->results; i++)
-    if (compare_same_test(t, &f->result[i])) add_point(&k, f->result[i].threads, f->result[i].rate);
+  for (size_t i = 0; i < f->results; i++) {
+    const compare_result *r = &f->result[i];
+    if (compare_same_test(t, r)) add_point(&k, r->threads, r->rate, all_disturbed(r));
+  }
   return k;
 }
 
 static curve memory_of(const compare_file *f) {
   curve k = {.count = 0};
   size_t i;
-  json_t *point;
-  json_array_foreach(compare_get(f->root, "machine_limits.by_threads"), i, point) {
-    add_point(&k, compare_number(point, "threads"), 1e-9 * compare_number(point, "read.best"));
+  json_t *entry;
+  json_array_foreach(compare_get(f->root, "machine_limits.by_threads"), i, entry) {
+    add_point(&k, compare_number(entry, "threads"), 1e-9 * compare_number(entry, "read.best"),
+              false);
   }
   return k;
 }
@@ -375,8 +486,10 @@ static bool put_curve(cli_bytes *page, const axes *a, const compare *c, size_t f
 /* The best rates of a test's work by the number of sequences at once. */
 static curve batches_of(const compare_file *f, const compare_test *t) {
   curve k = {.count = 0};
-  for (size_t i = 0; i < f->results; i++)
-    if (compare_same_work(t, &f->result[i])) add_point(&k, f->result[i].batch, f->result[i].rate);
+  for (size_t i = 0; i < f->results; i++) {
+    const compare_result *r = &f->result[i];
+    if (compare_same_work(t, r)) add_point(&k, r->batch, r->rate, all_disturbed(r));
+  }
   return k;
 }
 
@@ -395,7 +508,10 @@ static bool put_knees(const compare *c, cli_bytes *page, const curve *curves) {
     good = compare_put(page, any ? "; " : "<p class=small>Knee, where 95&#8201;%% of the best rate "
                                          "is reached: ") &&
            compare_put_text(page, c->file[f].label) &&
-           compare_put(page, " %.0f thread%s", k->x[at], k->x[at] > 1 ? "s" : "");
+           compare_put(page, " %.0f thread%s%s", k->x[at], k->x[at] > 1 ? "s" : "",
+                       k->disturbed[at] ? " <span class=mark>(all of its samples were "
+                                          "disturbed)</span>"
+                                        : "");
     any = true;
   }
   return good && (!any || compare_put(page, ".</p>\n"));
