@@ -47,6 +47,14 @@ static void wrong_from_row_80(const hr_product *p) {
   right.product_q8(p);
   for (size_t r = 80; r < p->rows; r++) flip(p->y + r * p->y_stride);
 }
+static void wrong_in_a_full_row_block(const hr_product *p) {
+  right.product_q8(p);
+  if (p->k == 2080 && p->rows > 190) flip(p->y + 190 * p->y_stride);
+}
+static void wrong_beside_four_panels(const hr_product *p) {
+  right.product_f32(p);
+  if (p->k > 512 && p->n > 48 && p->rows == 5) flip(p->y + 48);
+}
 static void wrong_in_place(const float *x, const float *up, float *y, size_t n) {
   right.silu(x, up, y, n);
   if (y == x) flip(y + n - 1);
@@ -71,6 +79,10 @@ static void wrong_norm(const float *x, size_t n, const float *gain, float eps, f
 static void wrong_attend(const hr_attend *a) {
   right.attend_f16(a);
   if (a->width == 80) flip(a->queries[a->count - 1].sum);
+}
+static void wrong_in_wide_heads(const hr_attend *a) {
+  right.attend_f32(a);
+  if (a->width > 256 && a->count) flip(a->queries[0].out + 256);
 }
 static void wrong_store(const float *x, size_t width, void *cache, size_t position) {
   right.store_value_f16(x, width, cache, position);
@@ -135,11 +147,14 @@ bool hr_check_the_checks(hr_report *report) {
   WRONG("product", product_q8, wrong_product, "rows=13 ");
   WRONG("product", product_f32, wrong_beyond_2048_columns, "k=2049 ");
   WRONG("product", product_q8, wrong_from_row_80, "rows=130 ");
+  WRONG("product", product_q8, wrong_in_a_full_row_block, "rows=199 ");
+  WRONG("product", product_f32, wrong_beside_four_panels, "rows=5 ");
   WRONG("pack", pack_f16, wrong_pack, "k=33 ");
   WRONG("quantize", quantize, wrong_quantize, "k=65 ");
   WRONG("quantize", grid_errors, wrong_grid, "count=5 weighted=1 ");
   WRONG("norm", rms_norm, wrong_norm, "n=");
   WRONG("attention", attend_f16, wrong_attend, "width=80 ");
+  WRONG("attention", attend_f32, wrong_in_wide_heads, "width=2");
   WRONG("store", store_value_f16, wrong_store, "width=");
   WRONG("rope", rope_pairs, wrong_rope, "half=");
   WRONG("activation", silu, wrong_activation, "n=");
