@@ -11,6 +11,20 @@
  * sequence of fma whose last operand is the result before, and sum16 is: lane
  * i mod 16 takes element i, ascending; then lanes i and i + 8 are added, then
  * i and i + 4, i and i + 2, i and i + 1.
+ *
+ * The step by which a caller may split a slot's work over calls, with the same bits:
+ *   products            outputs by 16 (a panel), rows by 1; never columns
+ *   packing             by a panel of 16 rows
+ *   quantize            by a row
+ *   grid_errors         scales by 1
+ *   norms, softmax      by a row
+ *   attend              queries by 1; a call is one block of keys of one head
+ *   attend_merge        elements by 16
+ *   stores              by a key or value
+ *   rope_pairs          pairs by 1; rope_halves by a head
+ *   activations, maps, add, scale, divide, conversions   elements by 1
+ * Floats and halves that a slot takes may lie at any alignment of theirs; panels, quantized
+ * rows and what a cache holds of a head begin at multiples of 64 bytes.
  */
 #ifndef HR_KERNELS_KERNELS_H
 #define HR_KERNELS_KERNELS_H

@@ -52,14 +52,17 @@ static double now(clockid_t clock) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Multiply-adds a second, over about half a millisecond. */
-static double peak_rate(void (*loop)(size_t), double work) {
-  enum { TURNS = 100000 };
+/* Multiply-adds a second, of at least so many, `work` of them a turn: as many as a kernel beside
+ * it does, so that interruptions find either as often. */
+static double peak_rate(void (*loop)(size_t), double work, double multiply_adds) {
   if (!loop) return 0;
+  size_t turns = (size_t)(multiply_adds / work) + 1;
   double start = now(CLOCK_THREAD_CPUTIME_ID);
-  loop(TURNS);
-  return TURNS * work / (now(CLOCK_THREAD_CPUTIME_ID) - start);
+  loop(turns);
+  return (double)turns * work / (now(CLOCK_THREAD_CPUTIME_ID) - start);
 }
+
+enum { SHORT = 30000000 }; /* multiply-adds: half a millisecond, more or less */
 
 /* Memory in 2 MiB pages where the system gives them; NULL and failed without. */
 static void *memory(pool *p, size_t bytes) {
@@ -209,15 +212,16 @@ static void prefill(run *r, hr_panel_type type, const shape *s, size_t rows) {
   float *y = memory(&r->pool, rows * s->n * 4);
   if (!r->pool.failed) {
     hr_product_fn *call = hr_kernels_product(t, type, rows);
-    size_t n = slice_of(s, rows, peak_rate(loop, work)), at = 0;
+    size_t n = slice_of(s, rows, peak_rate(loop, work, SHORT)), at = 0;
     result all = {.rounds = 0};
     for (int round = -1; round < rounds_of(r, ROUNDS); round++) { /* the first warms up */
       hr_product p = {.panels = panels + at / 16 * panel, .x = x, .x_stride = stride, .k = s->k,
                       .n = n, .rows = rows, .y = y + at, .y_stride = s->n};
-      double limit = peak_rate(loop, work), start = now(CLOCK_THREAD_CPUTIME_ID);
+      double each = (double)(n * s->k * rows), limit = peak_rate(loop, work, each);
+      double start = now(CLOCK_THREAD_CPUTIME_ID);
       call(&p);
       double spent = now(CLOCK_THREAD_CPUTIME_ID) - start;
-      if (round >= 0) keep(&all, (double)(n * s->k * rows) / spent, limit);
+      if (round >= 0) keep(&all, each / spent, limit);
       at = at + 2 * n <= s->n ? at + n : 0;
     }
     const char *const names[] = {t->name.product_f32, t->name.product_f16, t->name.product_bf16,
@@ -236,7 +240,8 @@ static void bound_of_product(run *r) {
   if (!p->tile) return;
   result all = {.rounds = 0};
   for (int round = -1; round < rounds_of(r, ROUNDS); round++) {
-    double limit = peak_rate(p->dot, p->dot_work), tile = peak_rate(p->tile, p->tile_work);
+    double limit = peak_rate(p->dot, p->dot_work, SHORT);
+    double tile = peak_rate(p->tile, p->tile_work, SHORT);
     if (round >= 0) keep(&all, tile, limit);
   }
   perf_kernel_row row = {.kernel = r->t->name.product_q8, .threads = 1, .unit = "GOP/s",
@@ -296,11 +301,12 @@ static void attention(run *r, bool half, size_t width) {
   if (!r->pool.failed) {
     result all = {.rounds = 0};
     for (int round = -1; round < rounds_of(r, ROUNDS); round++) {
-      double limit = peak_rate(r->peaks->fma, r->peaks->fma_work);
+      double each = 2.0 * QUERIES * KEYS * (double)width;
+      double limit = peak_rate(r->peaks->fma, r->peaks->fma_work, each);
       double start = now(CLOCK_THREAD_CPUTIME_ID);
       attend_head(call, &h, 0, QUERIES);
       double spent = now(CLOCK_THREAD_CPUTIME_ID) - start;
-      if (round >= 0) keep(&all, 2.0 * QUERIES * KEYS * (double)width / spent, limit);
+      if (round >= 0) keep(&all, each / spent, limit);
     }
     perf_kernel_row row = {.kernel = half ? r->t->name.attend_f16 : r->t->name.attend_f32,
                            .threads = 1, .unit = "GFLOP/s", .bound = "fp32"};
@@ -443,7 +449,7 @@ static void decode_rounds(run *r, const reading *readings, size_t threads, doubl
       r->end = PERF_KERNEL_THREADS;
       return;
     }
-    double peak = r->peaks->fma ? peak_rate(r->peaks->fma, r->peaks->fma_work) : 0;
+    double peak = r->peaks->fma ? peak_rate(r->peaks->fma, r->peaks->fma_work, SHORT) : 0;
     if (round < 0) continue;
     fma[all.rounds] = peak * (double)threads;
     keep(&all, rate[1], rate[0] > rate[2] ? rate[0] : rate[2]);

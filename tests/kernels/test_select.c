@@ -72,10 +72,27 @@ static const struct {
      0},
 };
 
+/* The tier that a machine of these features ends with, where its tiers are built in. */
+static void expect_tier(const char *name, uint32_t features, uint32_t bit, const char *tier) {
+  hr_kernels table;
+  size_t tiers, i = 0;
+  const hr_tier *list = hr_tiers(&tiers);
+  while (i < tiers && strcmp(list[i].name, tier) != 0) i++;
+  if (i == tiers || !(features & bit)) return;
+  cr_assert(hr_kernels_select(&table, features, NULL));
+  cr_expect_str_eq(table.isa, tier, "%s", name);
+}
+
 Test(select, x86_words) {
-  for (size_t i = 0; i < sizeof x86 / sizeof *x86; i++)
-    cr_expect_eq(hr_cpu_from_x86(&x86[i].words), x86[i].expected, "%s: %#x, not %#x", x86[i].name,
-                 hr_cpu_from_x86(&x86[i].words), x86[i].expected);
+  for (size_t i = 0; i < sizeof x86 / sizeof *x86; i++) {
+    uint32_t features = hr_cpu_from_x86(&x86[i].words);
+    cr_expect_eq(features, x86[i].expected, "%s: %#x, not %#x", x86[i].name, features,
+                 x86[i].expected);
+    uint32_t no_vnni = features & ~(uint32_t)(HR_CPU_AVXVNNI | HR_CPU_AVX512VNNI);
+    expect_tier(x86[i].name, features, HR_CPU_AVX512VNNI, "avx512vnni");
+    expect_tier(x86[i].name, features & ~(uint32_t)HR_CPU_AVX512VNNI, HR_CPU_AVXVNNI, "avxvnni");
+    expect_tier(x86[i].name, no_vnni, HR_CPU_AVX2, "avx2");
+  }
 }
 
 /* Words as Linux reports them. */
@@ -101,6 +118,10 @@ Test(select, arm64_words) {
     uint32_t features = hr_cpu_from_arm64(arm64[i].hwcap, arm64[i].hwcap2);
     cr_expect_eq(features, arm64[i].expected, "%s: %#x, not %#x", arm64[i].name, features,
                  arm64[i].expected);
+    uint32_t no_i8mm = features & ~(uint32_t)HR_CPU_I8MM;
+    expect_tier(arm64[i].name, features, HR_CPU_I8MM, "i8mm");
+    expect_tier(arm64[i].name, no_i8mm, HR_CPU_DOTPROD, "dotprod");
+    expect_tier(arm64[i].name, no_i8mm & ~(uint32_t)HR_CPU_DOTPROD, HR_CPU_NEON, "neon");
   }
 }
 
