@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Trains the models in models/ on a 2 MiB sample of TinyStories; writes GGUF.
 
-    train.py TEXT WORK OUT [--only NAME] [--steps N | --minutes M] [--export]
+    train.py TEXT WORK OUT [--only NAME] [--steps N | --minutes M] [--export] [--f32]
 
 TEXT is the sample (its SHA-256 is checked), WORK a folder for the vocabulary,
 checkpoints and fp32 weights, OUT the folder the GGUF files go to. A run that
 was interrupted continues from its checkpoint. --export writes the GGUF of a
-checkpoint, finished or not, and trains nothing.
+checkpoint, finished or not, and trains nothing; --f32 writes NAME-f32.gguf beside
+NAME.gguf, to measure what rounding costs.
 """
 import argparse, hashlib, json, math, os, random, struct, sys, time
 from concurrent.futures import ThreadPoolExecutor
@@ -440,9 +441,11 @@ def q8_0(x):
     return d.astype(np.float16), q
 
 
-def tensor(name, w):
+def tensor(name, w, exact):
     """(type, bytes, the values a reader gets back)."""
     w = w.detach().numpy()
+    if exact:
+        return F32, w.tobytes(), w
     if name == "position_embd.weight":
         h = w.astype(np.float16)
         return F16, h.tobytes(), h.astype(np.float32)
@@ -473,8 +476,8 @@ def string(s):
     return struct.pack("<Q", len(s)) + s
 
 
-def write_gguf(path, name, sp, weights):
-    """Writes the file and returns the weights as rounded in it."""
+def write_gguf(path, name, sp, weights, exact=False):
+    """Writes the file and returns the weights as rounded in it; exact: all in F32."""
     c = MODELS[name]
     a = c["arch"]
     if a == "gpt2":
@@ -511,7 +514,7 @@ def write_gguf(path, name, sp, weights):
     head += b"".join(string(k) + value(v) for k, v in meta.items())
     body, rounded = b"", {}
     for n, w in weights.items():
-        t, data, rounded[n] = tensor(n, w)
+        t, data, rounded[n] = tensor(n, w, exact)
         dims = w.shape[::-1]
         head += string(n) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, t, len(body))
         body += pad(data)
@@ -534,6 +537,7 @@ def main():
     ap.add_argument("--minutes", type=float, help="train for a time, not for a number of steps")
     ap.add_argument("--samples", type=int, default=10)
     ap.add_argument("--export", action="store_true")
+    ap.add_argument("--f32", action="store_true", help="write NAME-f32.gguf too, nothing rounded")
     args = ap.parse_args()
     torch.set_num_threads(1)
     os.makedirs(args.work, exist_ok=True)
@@ -550,6 +554,8 @@ def main():
                             args.steps or c["steps"], args.minutes)
         torch.save(average, os.path.join(args.work, name + ".fp32.pt"))
         path = os.path.join(args.out, name + ".gguf")
+        if args.f32:
+            write_gguf(path.replace(".gguf", "-f32.gguf"), name, sp, average, exact=True)
         model = Model(c)
         load(model, write_gguf(path, name, sp, average))
         report = dict(name=name, bytes=os.path.getsize(path),
