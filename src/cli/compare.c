@@ -115,13 +115,18 @@ static int print_records(const compare *c, cli_table_form form) {
 }
 
 static int print_words(const compare *c, bool markdown) {
-  for (size_t f = 1; f < c->files; f++)
+  for (size_t f = 1; f < c->files; f++) {
+    char *all = compare_summary(c, f);
+    if (!all) return cli_fail_memory();
+    if (*all) cli_print("%s\n\n", all);
+    free(all);
     for (size_t i = 0; i < c->tests; i++) {
       char *text = compare_why(c, &c->test[i], f);
       if (!text) return cli_fail_memory();
       if (*text) cli_print("%s%s\n", markdown ? "- " : "", text);
       free(text);
     }
+  }
   return HR_OK;
 }
 

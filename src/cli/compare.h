@@ -96,6 +96,8 @@ const char *compare_bound_words(const char *bound);
 /* compare_words.c: why a file is faster or slower than the first, in sentences;
  * NULL when memory is out. To be freed. */
 char *compare_why(const compare *c, const compare_test *t, size_t file);
+/* What holds for all tests of a file beside the first, said once; "" where there is one test. */
+char *compare_summary(const compare *c, size_t file);
 
 /* What a machine was like while a result's samples were taken. */
 typedef struct compare_state {

@@ -28,7 +28,8 @@ static const char style[] =
     ".files li{flex:1 1 16rem;min-width:0;background:var(--box);border-radius:8px;"
     "padding:.5rem .8rem;border-left:6px solid;overflow-wrap:anywhere}\n"
     ".why{background:var(--box);border-radius:8px;padding:.5rem .8rem;margin:.6rem 0;"
-    "overflow-wrap:anywhere}.notes{color:var(--warn);padding-left:1.2rem;overflow-wrap:anywhere}\n"
+    "overflow-wrap:anywhere}summary{cursor:pointer}"
+    ".notes{color:var(--warn);padding-left:1.2rem;overflow-wrap:anywhere}\n"
     ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));"
     "gap:0 2rem}\n"
     ".row{display:grid;grid-template-columns:minmax(4rem,9rem) 1fr;gap:0 .6rem;margin:.3rem 0;"
@@ -105,22 +106,46 @@ static bool put_notes(const compare *c, cli_bytes *page) {
   return good && compare_put(page, "</ul>\n");
 }
 
+/* Of several tests each is folded under its first sentence. */
+static bool put_test_words(cli_bytes *page, const char *text, bool folded) {
+  size_t head = strcspn(text, ":"); /* the test's name */
+  const char *first = strstr(text + head, "tokens/s). "), *rest = first ? first + 10 : NULL;
+  if (!folded || !rest)
+    return compare_put(page, "<p class=why><b>%.*s</b>", (int)head, text) &&
+           compare_put_text(page, text + head) && compare_put(page, "</p>\n");
+  char *opening = strndup(text + head, (size_t)(rest - (text + head)));
+  bool good = opening &&
+              compare_put(page, "<details class=why><summary><b>%.*s</b>", (int)head, text) &&
+              compare_put_text(page, opening) && compare_put(page, "</summary><p>") &&
+              compare_put_text(page, rest) && compare_put(page, "</p></details>\n");
+  free(opening);
+  return good;
+}
+
+static bool put_file_words(const compare *c, cli_bytes *page, size_t f, bool *any) {
+  char *all = compare_summary(c, f);
+  bool folded = all && *all, good = all != NULL;
+  for (size_t i = 0; good && i < c->tests; i++) {
+    char *text = compare_why(c, &c->test[i], f);
+    good = text != NULL;
+    if (good && *text) {
+      good = *any || compare_put(page, "<h2>Why</h2>\n");
+      if (good && folded && *all)
+        good = compare_put(page, "<p class=why>") && compare_put_text(page, all) &&
+               compare_put(page, "</p>\n");
+      if (all) *all = '\0'; /* once */
+      good = good && put_test_words(page, text, folded);
+      *any = true;
+    }
+    free(text);
+  }
+  free(all);
+  return good;
+}
+
 static bool put_words(const compare *c, cli_bytes *page) {
   bool good = true, any = false;
-  for (size_t f = 1; good && f < c->files; f++)
-    for (size_t i = 0; good && i < c->tests; i++) {
-      char *text = compare_why(c, &c->test[i], f);
-      good = text != NULL;
-      if (good && *text) {
-        size_t head = strcspn(text, ":"); /* the test's name */
-        char *rest = text + head;
-        good = (any || compare_put(page, "<h2>Why</h2>\n")) &&
-               compare_put(page, "<p class=why><b>%.*s</b>", (int)head, text) &&
-               compare_put_text(page, rest) && compare_put(page, "</p>\n");
-        any = true;
-      }
-      free(text);
-    }
+  for (size_t f = 1; good && f < c->files; f++) good = put_file_words(c, page, f, &any);
   return good;
 }
 

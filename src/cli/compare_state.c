@@ -131,6 +131,19 @@ static void put_state(compare_row *row, const compare *c, const compare_test *t,
     put_unread(text, f, r, which);
 }
 
+static bool is_same_row(const compare *c, const compare_row *a, const compare_row *b) {
+  for (size_t f = 0; f < c->files; f++)
+    if (strcmp(a->value[f], b->value[f]) != 0) return false;
+  return true;
+}
+
+/* A value of all files in one test. */
+static void fill_row(const compare *c, size_t test, compare_sensor which, compare_row *row) {
+  *row = (compare_row){0};
+  for (size_t f = 0; f < c->files; f++) put_state(row, c, &c->test[test], f, which);
+}
+
+/* Tests with equal rows have one. */
 bool compare_state_row(const compare *c, size_t i, compare_row *row) {
   static const struct {
     compare_sensor which;
@@ -139,14 +152,26 @@ bool compare_state_row(const compare *c, size_t i, compare_row *row) {
                {COMPARE_TEMPERATURE, "temperature"},
                {COMPARE_THROTTLING, "throttled"},
                {COMPARE_ENERGY, "energy"}};
-  const size_t count = sizeof kinds / sizeof *kinds;
+  const size_t count = sizeof kinds / sizeof *kinds, test = i / count;
+  const char *kind = kinds[i % count].name;
+  compare_row other;
   char name[64];
-  if (i / count >= c->tests) return false;
-  const compare_test *t = &c->test[i / count];
-  *row = (compare_row){0};
-  snprintf(row->name, sizeof row->name, "%s: %s", compare_test_name(t, name),
-           kinds[i % count].name);
-  for (size_t f = 0; f < c->files; f++) put_state(row, c, t, f, kinds[i % count].which);
+  size_t alike = 0;
+  if (test >= c->tests) return false;
+  fill_row(c, test, kinds[i % count].which, row);
+  for (size_t j = 0; j < c->tests; j++) {
+    fill_row(c, j, kinds[i % count].which, &other);
+    if (!is_same_row(c, row, &other)) continue;
+    if (j < test) return true; /* it stands there */
+    alike++;
+  }
+  compare_test_name(&c->test[test], name);
+  if (alike == c->tests && alike > 1)
+    snprintf(row->name, sizeof row->name, "all tests: %s", kind);
+  else if (alike > 1)
+    snprintf(row->name, sizeof row->name, "%s and %zu more: %s", name, alike - 1, kind);
+  else
+    snprintf(row->name, sizeof row->name, "%s: %s", name, kind);
   return true;
 }
 

@@ -52,6 +52,21 @@ static bool is_doubtful(const compare_result *r) {
   return 2 * r->disturbed > r->samples;
 }
 
+static bool is_compute(const compare_result *r) {
+  return strcmp(r->bound, "int8") == 0 || strcmp(r->bound, "fp32") == 0;
+}
+
+/* What arithmetic allows is clock times threads times what a thread does in one clock. */
+static void say_factors(cli_bytes *to, side fast, side slow, double limits) {
+  compare_state a = compare_state_of(fast.file, fast.result);
+  compare_state b = compare_state_of(slow.file, slow.result);
+  if (!is_compute(fast.result) || !is_compute(slow.result)) return;
+  if (a.mhz <= 0 || b.mhz <= 0 || !a.pinned || !b.pinned) return;
+  double clocks = a.mhz / b.mhz, threads = (double)fast.result->threads / slow.result->threads;
+  compare_put(to, ", %.2f times the clock x %.2f times the threads x %.2f times the work of a "
+              "thread in one clock", clocks, threads, limits / clocks / threads);
+}
+
 /* A rate is what the limit allows times the share of it that is reached, so the
  * ratio of two rates is that of the first times that of the second. */
 static void say_bounds(cli_bytes *to, side fast, side slow) {
@@ -63,13 +78,14 @@ static void say_bounds(cli_bytes *to, side fast, side slow) {
   else
     compare_put(to, "%s is limited by %s, %s by %s. ", a, compare_bound_words(x->bound), b,
                 compare_bound_words(y->bound));
-  compare_put(to, "Its limit allows %s %.2f times the rate that %s could reach", a, limits, b);
+  compare_put(to, "The limit of %s allows %.2f times the rate that %s could reach", a, limits, b);
   cli_bytes first = {0}, second = {0};
   if (say_limit(&first, fast.file, x) && say_limit(&second, slow.file, y))
     compare_put(to, " (%.*s, against %.*s)", (int)first.used, first.data, (int)second.used,
                 second.data);
   cli_bytes_free(&first);
   cli_bytes_free(&second);
+  say_factors(to, fast, slow, limits);
   compare_put(to, "; %s reaches %.1f %% of its limit, %s %.1f %%, which is %.2f times as much: "
               "%.2f x %.2f = %.2f. ", a, x->percent, b, y->percent, shares, limits, shares, ratio);
   const char *disturbed = is_doubtful(x) ? a : is_doubtful(y) ? b : NULL;
@@ -85,6 +101,113 @@ static void say_disturbed(cli_bytes *to, const compare_file *f, const compare_re
   if (r->reason) compare_put(to, ", such as: %.100s", r->reason);
   compare_put(to, ".");
 }
+
+/* Its bytes as a text without control characters; NULL when memory is out. */
+static char *end_text(cli_bytes *text) {
+  if (!cli_bytes_add(text, "", 1)) {
+    cli_bytes_free(text);
+    return NULL;
+  }
+  for (char *at = text->data; *at; at++)
+    if ((unsigned char)*at < 0x20 || *at == 0x7f) *at = '?';
+  return text->data;
+}
+
+/* --- What holds for all tests ------------------------------------------------------ */
+
+typedef struct range {
+  double least, most;
+  size_t count;
+} range;
+
+static void widen(range *r, double x) {
+  if (!r->count || x < r->least) r->least = x;
+  if (!r->count || x > r->most) r->most = x;
+  r->count++;
+}
+
+/* "2.00", or "2.00 to 3.50" where that is not the same. */
+static void say_range(cli_bytes *to, const range *r) {
+  char least[32], most[32];
+  compare_ratio_text(r->least, least);
+  compare_ratio_text(r->most, most);
+  compare_put(to, "%s%s%s", least, strcmp(least, most) == 0 ? "" : " to ",
+              strcmp(least, most) == 0 ? "" : most);
+}
+
+/* Both results are explained by the same limit, and it may be reasoned from. */
+static bool is_bound_by(const compare_result *r, const char *bound) {
+  return r->bound && r->valid && r->percent > 0 && !is_doubtful(r) && strcmp(r->bound, bound) == 0;
+}
+
+/* The tests that one limit binds on both machines. */
+static void say_group(cli_bytes *to, const compare *c, size_t file, const char *bound) {
+  range limits = {0}, shares = {0};
+  const char *a = c->file[file].label, *b = c->file[0].label;
+  for (size_t i = 0; i < c->tests; i++) {
+    const compare_result *x = c->test[i].best[file], *y = c->test[i].best[0];
+    double ratio = compare_ratio(c, &c->test[i], file);
+    if (ratio <= 0 || !is_bound_by(x, bound) || !is_bound_by(y, bound)) continue;
+    widen(&shares, x->percent / y->percent);
+    widen(&limits, ratio / (x->percent / y->percent));
+  }
+  if (!limits.count) return;
+  compare_put(to, " In %zu test%s both are limited by %s: the limit of %s allows ", limits.count,
+              limits.count == 1 ? "" : "s", compare_bound_words(bound), a);
+  say_range(to, &limits);
+  compare_put(to, " times what that of %s does, and %s reaches ", b, a);
+  say_range(to, &shares);
+  compare_put(to, " times the share of it.");
+}
+
+/* Clocks and throttling over all tests, of one file. */
+static void say_clock(cli_bytes *to, const compare *c, size_t file, size_t beside) {
+  range mhz = {0};
+  size_t throttled = 0, known = 0;
+  for (size_t i = 0; i < c->tests; i++) {
+    const compare_result *r = c->test[i].best[file];
+    if (!r || compare_ratio(c, &c->test[i], beside) <= 0) continue;
+    compare_state s = compare_state_of(&c->file[file], r);
+    if (s.mhz > 0 && s.pinned) widen(&mhz, s.mhz);
+    throttled += s.throttled;
+    known += s.known;
+  }
+  const char *label = c->file[file].label;
+  if (mhz.count && mhz.most < 1.01 * mhz.least)
+    compare_put(to, " %s ran at %.0f MHz.", label, mhz.most);
+  else if (mhz.count)
+    compare_put(to, " %s ran at %.0f to %.0f MHz.", label, mhz.least, mhz.most);
+  if (throttled)
+    compare_put(to, " %s throttled in %zu of %zu samples of all tests.", label, throttled, known);
+}
+
+static void say_all(cli_bytes *to, const compare *c, size_t file, const range *ratios,
+                    size_t faster) {
+  static const char *const bounds[] = {"int8", "fp32", "read", "barrier"};
+  const char *a = c->file[file].label, *b = c->file[0].label;
+  compare_put(to, "%zu tests: %s does ", ratios->count, a);
+  say_range(to, ratios);
+  compare_put(to, " times the tokens/s of %s; it is faster in %zu.", b, faster);
+  for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) say_group(to, c, file, bounds[i]);
+  say_clock(to, c, file, file);
+  say_clock(to, c, 0, file);
+}
+
+char *compare_summary(const compare *c, size_t file) {
+  range ratios = {0};
+  size_t faster = 0;
+  for (size_t i = 0; i < c->tests; i++) {
+    double ratio = compare_ratio(c, &c->test[i], file);
+    if (ratio > 0) widen(&ratios, ratio);
+    faster += ratio > 1;
+  }
+  if (ratios.count < 2) return strdup("");
+  cli_bytes text = {0};
+  say_all(&text, c, file, &ratios, faster);
+  return end_text(&text);
+}
+
+/* --- One test ---------------------------------------------------------------------- */
 
 char *compare_why(const compare *c, const compare_test *t, size_t file) {
   const double alike = 1.03;
@@ -122,13 +245,7 @@ char *compare_why(const compare *c, const compare_test *t, size_t file) {
   compare_say_state(&text, fast.file, x, slow.file, y);
   say_disturbed(&text, fast.file, x);
   say_disturbed(&text, slow.file, y);
-  if (!cli_bytes_add(&text, "", 1)) {
-    cli_bytes_free(&text);
-    return NULL;
-  }
-  for (char *at = text.data; *at; at++)
-    if ((unsigned char)*at < 0x20 || *at == 0x7f) *at = '?';
-  return text.data;
+  return end_text(&text);
 }
 
 /* --- Limits ------------------------------------------------------------------------ */
