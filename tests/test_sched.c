@@ -416,6 +416,30 @@ Test(sched, most_threads) {
 }
 
 /* Two threads on a core get half of it each; small cores get less. */
+/* Only passes of one row have fewer threads, and only where the number is left open. */
+Test(sched, no_more_threads_than_pay) {
+  static const struct {
+    hr_wishes wishes;
+    unsigned threads, batch;
+    bool by_size;
+  } cases[] = {{{.most = 1}, 1, 4, true},
+               {{.most = 3}, 3, 4, true},
+               {{.most = 1, .threads_batch = 2}, 1, 2, true},
+               {{.most = 64}, 4, 4, false},
+               {{.most = 1, .threads = 4}, 4, 4, false}};
+  hr_limits limits = {0};
+  hr_topology *t = load(SMT4);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    hr_placement p;
+    cr_assert(hr_placement_make(&p, t, &limits, &cases[i].wishes, NULL) == HR_OK);
+    cr_expect(p.threads == cases[i].threads && p.threads_batch == cases[i].batch, "%zu: %u, %u", i,
+              p.threads, p.threads_batch);
+    cr_expect(!strstr(p.why, "size of the model") == !cases[i].by_size, "%zu: %s", i, p.why);
+    hr_placement_free(&p);
+  }
+  hr_topology_free(t);
+}
+
 Test(sched, weights) {
   hr_limits limits = {0};
   hr_placement p;

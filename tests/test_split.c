@@ -192,6 +192,24 @@ Test(split, panels_of_a_thread_are_those_that_its_steps_begin_with) {
   hr_model_free(model);
 }
 
+/* 61 KiB a layer are less than the barriers of one; 2.6 MiB are not. */
+Test(split, small_models_have_fewer_threads) {
+  static const struct {
+    const char *shape;
+    unsigned most;
+  } cases[] = {{"dim=64,layers=5,heads=8,kv=4,ffn=192,vocab=512:q8_0", 1},
+               {"dim=448,layers=4,heads=4,ffn=1216,vocab=512:q8_0", 16}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    hr_model *model = drawn_model(cases[i].shape);
+    hr_session *s = open_session(model, 0, 0, 16);
+    unsigned many = hr_session_threads_batch(s), one = hr_session_threads(s);
+    cr_expect(one <= cases[i].most, "%u of %u", one, many);
+    if (many <= 16 && i == 1) cr_expect(one > 1 || many == 1, "%u and %u", one, many);
+    hr_session_free(s);
+    hr_model_free(model);
+  }
+}
+
 /* --- Time ------------------------------------------------------------------------- */
 
 static double seconds_of_tokens(hr_session *s, const int32_t *ids, size_t count) {

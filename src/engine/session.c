@@ -79,6 +79,26 @@ static sizes sizes_of(const hr_model *model, const hr_session_options *o) {
   return z;
 }
 
+static size_t bytes_of(const hr_matrix *m) {
+  return hr_round_up(m->n, HR_PANEL_ROWS) / HR_PANEL_ROWS * hr_panel_bytes(m->type, m->k);
+}
+
+/* Threads that pay for one token at a time. A layer has five barriers, of 0.3 to 1 us with few
+ * threads; 128 KiB of weights are read from a cache in 3 us. Where a thread's part of a layer
+ * is less than that, the barriers cost more than the thread saves. */
+static unsigned threads_worth(const hr_transformer *t) {
+  enum { PART_BYTES = 128 << 10 };
+  size_t bytes = bytes_of(&t->head), layers = t->description.layers;
+  for (size_t i = 0; i < layers; i++) {
+    const hr_layer *l = &t->layer[i];
+    const hr_matrix *all[] = {&l->query, &l->key, &l->value, &l->output,
+                              &l->gate,  &l->up,  &l->down};
+    for (size_t j = 0; j < sizeof all / sizeof *all; j++) bytes += bytes_of(all[j]);
+  }
+  size_t most = layers ? bytes / layers / PART_BYTES : 0;
+  return most < 1 ? 1 : most < UINT32_MAX ? (unsigned)most : UINT32_MAX;
+}
+
 static hr_status set_up(hr_session *s, const hr_session_options *o, hr_error *err) {
   const hr_model *model = s->model;
   const hr_description *d = &model->loaded.transformer.description;
@@ -92,7 +112,8 @@ static hr_status set_up(hr_session *s, const hr_session_options *o, hr_error *er
   s->progress_data = o->progress_data;
 
   const hr_team_options team = {.threads = o->threads, .threads_batch = o->threads_batch,
-                                .no_pin = o->no_pin, .cores = o->cores};
+                                .no_pin = o->no_pin, .cores = o->cores,
+                                .most = threads_worth(&model->loaded.transformer)};
   s->team = hr_team_create(&team, err);
   if (!s->team) return err->status;
   unsigned one = hr_team_threads(s->team), many = hr_team_threads_batch(s->team);

@@ -185,6 +185,7 @@ static void find_caps(const choice *c, hr_placement *p) {
     add_cap(p, q->cpus, "CPU quota, %.2f CPUs (%s)", (double)q->quota_us / (double)q->period_us,
             q->where);
   }
+  if (c->wishes->most) add_cap(p, c->wishes->most, "size of the model");
 }
 
 static unsigned tightest(hr_placement *p) {
@@ -206,6 +207,11 @@ static unsigned least(unsigned a, unsigned b) {
   return a < b ? a : b;
 }
 
+static unsigned automatic_threads(const choice *c) {
+  unsigned cores = least(count_cores(c->t, &c->chosen), least(quota_of(c->limits), HR_THREADS_MAX));
+  return c->wishes->most ? least(cores, c->wishes->most) : cores;
+}
+
 static hr_status count_threads(const choice *c, hr_placement *p, hr_error *err) {
   const hr_wishes *w = c->wishes;
   unsigned asked = w->threads > w->threads_batch ? w->threads : w->threads_batch;
@@ -213,7 +219,7 @@ static hr_status count_threads(const choice *c, hr_placement *p, hr_error *err) 
     return hr_fail(err, HR_ERROR_USAGE, "threads: %u is too many, expected 1 to %u, or 0 for auto",
                    asked, HR_THREADS_MAX);
   unsigned quota = least(quota_of(c->limits), HR_THREADS_MAX);
-  p->threads = w->threads ? w->threads : least(count_cores(c->t, &c->chosen), quota);
+  p->threads = w->threads ? w->threads : automatic_threads(c);
   p->threads_batch = w->threads_batch ? w->threads_batch
                      : w->threads     ? w->threads
                                       : least(count_cores(c->t, &c->batch), quota);
@@ -226,8 +232,7 @@ static void explain(const choice *c, hr_placement *p) {
   if (!c->wishes->threads) p->cap[best].won = true;
   if (c->wishes->threads)
     snprintf(p->why, sizeof p->why, "%u %s because that was asked for (automatic: %u)", p->threads,
-             p->threads == 1 ? "thread" : "threads",
-             least(count_cores(c->t, &c->chosen), least(quota_of(c->limits), HR_THREADS_MAX)));
+             p->threads == 1 ? "thread" : "threads", automatic_threads(c));
   else
     snprintf(p->why, sizeof p->why, "%u %s because of the %s", p->threads,
              p->threads == 1 ? "thread" : "threads", p->cap[best].what);

@@ -15,6 +15,7 @@ typedef struct hr_wishes {
   unsigned threads_batch; /* 0: as threads when that was given, else automatic */
   const char *cores;      /* "all", "performance" or a list of CPUs; NULL: automatic */
   bool no_pin;
+  unsigned most;          /* threads that pay in passes of one row, where threads is 0; 0: any */
 } hr_wishes;
 
 /* Where one thread runs, and its share of the work: of the speed of its core,

@@ -417,7 +417,8 @@ static bool is_confined(const hr_team *team) {
 }
 
 static hr_status place(hr_team *team, const hr_team_options *options, hr_error *err) {
-  hr_wishes wishes = {options->threads, options->threads_batch, options->cores, options->no_pin};
+  hr_wishes wishes = {options->threads, options->threads_batch, options->cores, options->no_pin,
+                      options->most};
   hr_limits *limits = hr_calloc(1, sizeof *limits);
   if (!limits) return hr_fail_memory(err, "threads", sizeof *limits);
   hr_limits_read(limits, "/");

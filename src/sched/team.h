@@ -12,6 +12,7 @@ typedef struct hr_team_options {
   unsigned threads_batch; /* for passes of many rows; 0: as threads, or automatic as those */
   bool no_pin;            /* leave the threads where the system puts them, within cores */
   const char *cores;      /* "all", "performance" or a list such as "0-3,8"; NULL: automatic */
+  unsigned most;          /* of the automatic threads, those that the work pays for; 0: any */
 } hr_team_options;
 
 /* One thread of a pass: thread counts from 0, threads is the number taking part. */
