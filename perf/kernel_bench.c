@@ -17,6 +17,7 @@
 
 enum {
   ROUNDS = 12,
+  BRIEF_ROUNDS = 5,
   DECODE_ROUNDS = 40,
   MOST_THREADS = 256,
   MOST_BLOCKS = 6 * MOST_THREADS
@@ -129,8 +130,15 @@ static void keep(result *to, double kernel, double limit) {
   to->limit[to->rounds++] = limit;
 }
 
+/* The definition takes many times as long as any tier, and nothing is tuned by it: pieces of its
+ * work and few rounds do. */
+static bool is_brief(const run *r) {
+  return strcmp(r->t->isa, "portable") == 0;
+}
+
 static int rounds_of(const run *r, int usual) {
-  return r->rounds ? (int)r->rounds : usual;
+  if (r->rounds) return (int)r->rounds;
+  return is_brief(r) ? BRIEF_ROUNDS : usual;
 }
 
 static double best_of(const double *x, size_t count) {
@@ -212,7 +220,7 @@ static void prefill(run *r, hr_panel_type type, const shape *s, size_t rows) {
   float *y = memory(&r->pool, rows * s->n * 4);
   if (!r->pool.failed) {
     hr_product_fn *call = hr_kernels_product(t, type, rows);
-    size_t n = slice_of(s, rows, peak_rate(loop, work, SHORT)), at = 0;
+    size_t n = is_brief(r) ? 64 : slice_of(s, rows, peak_rate(loop, work, SHORT)), at = 0;
     result all = {.rounds = 0};
     for (int round = -1; round < rounds_of(r, ROUNDS); round++) { /* the first warms up */
       hr_product p = {.panels = panels + at / 16 * panel, .x = x, .x_stride = stride, .k = s->k,
@@ -254,7 +262,7 @@ static void all_prefill(run *r, bool q8) {
   static const size_t row_counts[] = {64, 512};
   if (q8) bound_of_product(r);
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-    for (size_t j = 0; j < 2; j++)
+    for (size_t j = 0; j < (is_brief(r) ? 1 : 2); j++)
       for (int type = 0; type < HR_PANEL_TYPES; type++)
         if (q8 == (type == HR_PANEL_Q8) && r->end == PERF_KERNEL_DONE)
           prefill(r, (hr_panel_type)type, &shapes[i], row_counts[j]);
@@ -466,14 +474,17 @@ static void decode_rounds(run *r, const reading *readings, size_t threads, doubl
   report(r, row, by_fma ? 2e-9 : 1e-9, &all);
 }
 
-enum { DECODE_BYTES = 96 << 20 }; /* of each thread */
+/* Of each thread: more than caches hold, but for the definition, which memory does not hold up. */
+static size_t decode_bytes(const run *r) {
+  return (size_t)(is_brief(r) ? 16 : 96) << 20;
+}
 
 static void decode_product(run *r, hr_panel_type type, size_t k, size_t threads) {
   static reading readings[MOST_THREADS];
   const hr_kernels *t = r->t;
   const char *const names[] = {t->name.product_one_f32, t->name.product_one_f16,
                                t->name.product_one_bf16, t->name.product_one_q8};
-  size_t panel = hr_panel_bytes(type, k), bytes = DECODE_BYTES / panel * panel, stride;
+  size_t panel = hr_panel_bytes(type, k), bytes = decode_bytes(r) / panel * panel, stride;
   for (size_t i = 0; i < threads; i++)
     readings[i] = (reading){.t = t, .type = type, .data = panels_of(&r->pool, type, bytes),
                             .bytes = bytes, .k = k, .x = activations(r, type, k, 1, &stride),
@@ -489,7 +500,7 @@ static void decode_attention(run *r, bool half, size_t width, size_t queries, si
   static heads all[MOST_THREADS];
   size_t size = half ? 2 : 4, head = 2 * KEYS * width * size;
   for (size_t i = 0; i < threads; i++) {
-    heads_make(&r->pool, &all[i], DECODE_BYTES / head, width, size);
+    heads_make(&r->pool, &all[i], decode_bytes(r) / head, width, size);
     readings[i] = (reading){.t = r->t, .type = HR_PANEL_TYPES, .data = all[i].cache,
                             .bytes = all[i].count * head, .queries = queries, .heads = &all[i]};
   }

@@ -590,9 +590,21 @@ Test(bench, kernels_keep_all_their_samples) {
   }
   cr_expect_eq(seen, 7, "groups %zu", seen);
   json_decref(d);
-  result o = shell("$H bench --kernels --only row -r 2 --isa portable");
+  result o = shell("$H bench --kernels --only row -r 2");
   cr_expect(o.status == 0 && strstr(o.out, "median") && strstr(o.out, "softmax__portable") &&
                 strstr(o.err, "fewer than 5 samples"),
+            "%s%s", o.out, o.err);
+  hr_kernels best;
+  cr_assert(hr_kernels_select(&best, hr_cpu_features(), NULL));
+  cr_expect(strstr(o.out, best.name.softmax), "every tier, %s too: %s", best.isa, o.out);
+  finish(&o);
+}
+
+/* The definition is in every group, by pieces of the work. */
+Test(bench, kernels_of_the_definition) {
+  result o = shell("$H bench --kernels --only float,decode -r 1 --isa portable");
+  cr_expect(o.status == 0 && strstr(o.out, "product_bf16__portable") &&
+                strstr(o.out, "product_one_q8__portable") && strstr(o.out, "attend_f16__portable"),
             "%s%s", o.out, o.err);
   finish(&o);
 }

@@ -63,7 +63,7 @@ static const cli_option options[] = {
      "in place of a model: one of its blocks, act by act, with -p rows\n"
      "(default 1,512)",
      CLI_TEXT, AT(block)},
-    {"kernels", 0, NULL, "in place of a model: every kernel of every tier but portable", CLI_FLAG,
+    {"kernels", 0, NULL, "in place of a model: every kernel of every tier", CLI_FLAG,
      AT(kernels)},
     {"only", 0, "LIST", "with --kernels: groups of them: q8, float, attention, decode, row",
      CLI_TEXT, AT(only)},

@@ -69,11 +69,8 @@ static int check_groups(const char *list) {
   return HR_OK;
 }
 
-/* Without --isa the portable tier is left out: it takes minutes and no machine is
- * measured by it. */
 static bool is_wanted(const char *isa, const char *tier) {
-  if (!isa) return strcmp(tier, "portable") != 0;
-  return strcmp(isa, "all") == 0 || strcmp(isa, tier) == 0;
+  return !isa || strcmp(isa, "all") == 0 || strcmp(isa, tier) == 0;
 }
 
 static int run_tier(gathering *g, const hr_kernels *table, size_t before, size_t all) {
@@ -107,7 +104,6 @@ int bench_kernels(bench *b) {
                 hr_kernels_select(&table, hr_cpu_features(), tier[i].name);
     wanted += usable[i];
   }
-  if (!wanted && !c->isa) wanted = usable[0] = true; /* this CPU has the definition alone */
   if (!wanted) {
     char names[128];
     hr_kernels_available(hr_cpu_features(), names, sizeof names);
@@ -128,7 +124,5 @@ int bench_kernels(bench *b) {
   cli_end_progress(&progress);
   perf_mark_busy(b->kernel, b->kernels);
   if (status == HR_OK) bench_warn_of_few(b);
-  if (status == HR_OK && !c->isa && !usable[0])
-    bench_warn(b, "the portable tier is left out: --isa portable measures it");
   return status;
 }
