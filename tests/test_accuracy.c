@@ -202,7 +202,7 @@ TestSuite(accuracy, .timeout = 600);
 /* A model of one block, drawn from a seed, and a text of ids. */
 #define SMALL                                                                                      \
   "$H bench --synthetic dim=64,layers=1,heads=2,ffn=128,vocab=260,ctx=64:f32 --save $D/in.gguf "   \
-  "-p 1 -n 0 -r 1 -q >$D/log 2>&1; "
+  "-p 1 -n 0 -r 1 -t 1 -q >$D/log 2>&1; "
 #define IDS "--ids 5,6,250,8,90,10,11,12,13,140,15,160,17,18,200,20,21,22,33,24"
 
 #define TWO "printf '" STORY "<|endoftext|>" STORY STORY "' >$D/text; "
@@ -490,7 +490,7 @@ Test(quantize, wrong_usage) {
   expect_error("$H quantize builtin $D/out.gguf --keep a", 2, "expected TENSOR=TYPE", NULL);
   /* no note of rows that are no multiple of 32 beside the error */
   expect_error("$H bench --synthetic dim=48,layers=1,heads=2,ffn=80,vocab=260,ctx=64:f32 --save "
-               "$D/in.gguf -p 1 -n 0 -r 1 -q >$D/log 2>&1; $H quantize $D/in.gguf $D/o.gguf "
+               "$D/in.gguf -p 1 -n 0 -r 1 -t 1 -q >$D/log 2>&1; $H quantize $D/in.gguf $D/o.gguf "
                "--keep 'none*=f16'", 2, "no tensor is called", NULL);
   expect_error("$H quantize builtin $D/out.gguf --keep 'none*=f16'", 2, "no tensor is called",
                NULL);
@@ -660,7 +660,7 @@ Test(quantize, what_is_kept_is_measured) {
 /* How much of a text was used is told, and what was left of it. */
 Test(quantize, a_text_that_is_cut) {
 #define CUT                                                                                        \
-  TWO "$H quantize builtin $D/f32.gguf --type f32 -q >$D/log; "                                    \
+  TWO "$H quantize $ROOT/models/gpt2.gguf $D/f32.gguf --type f32 -q >$D/log; "                     \
       "$H quantize $D/f32.gguf $D/o.gguf --calibrate $D/text --max-kl 1 --tokens 9"
   result r = shell(CUT);
   cr_expect_eq(r.status, 0, "%s", r.err);
