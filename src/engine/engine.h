@@ -65,8 +65,10 @@ hr_status hr_session_check_logits(const hr_session *session, size_t row, size_t 
 /* One pass, by the threads that are for so many rows. */
 hr_status hr_session_forward(hr_session *session, const hr_request *request, hr_error *err);
 
-/* What a session takes when its options leave it open. */
+/* What a session takes when its options leave it open, and the threads that pay for one token
+ * at a time. */
 size_t hr_default_context(const hr_description *d);
+unsigned hr_threads_worth(const hr_transformer *t);
 
 /* Whether none of n floats is NaN or infinite. By their bits: compilers make
  * vectors of that, which a token's time notices with large vocabularies. */

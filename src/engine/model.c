@@ -66,7 +66,8 @@ static hr_status load_weights(hr_model *model, hr_error *err) {
   const hr_source *source = model->source;
   const hr_model_options *o = &model->options;
   const hr_team_options team = {.threads = o->threads, .threads_batch = o->threads_batch,
-                                .no_pin = o->no_pin, .cores = o->cores};
+                                .no_pin = o->no_pin, .cores = o->cores,
+                                .most = hr_threads_worth(&model->loaded.transformer)};
   hr_load_options load = {.progress = o->progress, .progress_data = o->progress_data};
   bool large = model->loaded.weight_bytes >= PARALLEL_BYTES;
   if (!model->loaded.mapped && (large || o->cores)) {

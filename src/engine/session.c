@@ -83,10 +83,10 @@ static size_t bytes_of(const hr_matrix *m) {
   return hr_round_up(m->n, HR_PANEL_ROWS) / HR_PANEL_ROWS * hr_panel_bytes(m->type, m->k);
 }
 
-/* Threads that pay for one token at a time. A layer has five barriers, of 0.3 to 1 us with few
- * threads; 128 KiB of weights are read from a cache in 3 us. Where a thread's part of a layer
- * is less than that, the barriers cost more than the thread saves. */
-static unsigned threads_worth(const hr_transformer *t) {
+/* A layer has five barriers, of 0.3 to 1 us with few threads; 128 KiB of weights are read from a
+ * cache in 3 us. Where a thread's part of a layer is less than that, the barriers cost more
+ * than the thread saves. */
+unsigned hr_threads_worth(const hr_transformer *t) {
   enum { PART_BYTES = 128 << 10 };
   size_t bytes = bytes_of(&t->head), layers = t->description.layers;
   for (size_t i = 0; i < layers; i++) {
@@ -113,7 +113,7 @@ static hr_status set_up(hr_session *s, const hr_session_options *o, hr_error *er
 
   const hr_team_options team = {.threads = o->threads, .threads_batch = o->threads_batch,
                                 .no_pin = o->no_pin, .cores = o->cores,
-                                .most = threads_worth(&model->loaded.transformer)};
+                                .most = hr_threads_worth(&model->loaded.transformer)};
   s->team = hr_team_create(&team, err);
   if (!s->team) return err->status;
   unsigned one = hr_team_threads(s->team), many = hr_team_threads_batch(s->team);
