@@ -74,9 +74,9 @@ Test(compare, rates_are_explained) {
       /* 3000 MHz to 1116 */
       ", 2.69 times the clock x 1.00 times the threads x 3.72 times the work of a thread in one "
       "clock; ",
-      "2 tests: board does 0.10 to 0.15 times the tokens/s of laptop; it is faster in 0. In 1 test "
-      "both are limited by int8 products: the limit of board allows 0.10 times what that of laptop "
-      "does, and board reaches 1.00 times the share of it. In 1 test both are limited by reading "
+      "2 tests: board does 0.10 to 0.15 times the tokens/s of laptop; it is faster in none. In 1 "
+      "test both are limited by int8 products: the limit of board allows 0.10 times what that of "
+      "laptop does, and board reaches 1.00 times the share of it. In 1 test both are limited by reading "
       "memory: the limit of board allows 0.20 times what that of laptop does, and board reaches "
       "0.75 times the share of it. board ran at 1116 MHz. board throttled in 4 of 10 samples of "
       "all tests. laptop ran at 3000 MHz.\n\nprompt 512: ",

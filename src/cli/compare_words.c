@@ -187,7 +187,11 @@ static void say_all(cli_bytes *to, const compare *c, size_t file, const range *r
   const char *a = c->file[file].label, *b = c->file[0].label;
   compare_put(to, "%zu tests: %s does ", ratios->count, a);
   say_range(to, ratios);
-  compare_put(to, " times the tokens/s of %s; it is faster in %zu.", b, faster);
+  compare_put(to, " times the tokens/s of %s; it is faster in ", b);
+  if (faster)
+    compare_put(to, "%zu.", faster);
+  else
+    compare_put(to, "none.");
   for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) say_group(to, c, file, bounds[i]);
   say_clock(to, c, file, file);
   say_clock(to, c, 0, file);
