@@ -76,10 +76,10 @@ Test(compare, rates_are_explained) {
       "clock; ",
       "2 tests: board does 0.10 to 0.15 times the tokens/s of laptop; it is faster in none. In 1 "
       "test both are limited by int8 products: the limit of board allows 0.10 times what that of "
-      "laptop does, and board reaches 1.00 times the share of it. In 1 test both are limited by reading "
-      "memory: the limit of board allows 0.20 times what that of laptop does, and board reaches "
-      "0.75 times the share of it. board ran at 1116 MHz. board throttled in 4 of 10 samples of "
-      "all tests. laptop ran at 3000 MHz.\n\nprompt 512: ",
+      "laptop does, and board reaches 1.00 times the share of it. In 1 test both are limited by "
+      "reading memory: the limit of board allows 0.20 times what that of laptop does, and board "
+      "reaches 0.75 times the share of it. board ran at 1116 MHz. board throttled in 4 of 10 "
+      "samples of all tests. laptop ran at 3000 MHz.\n\nprompt 512: ",
       "10.00 x 1.00 = 10.00", "generate 128: laptop is 6.67 times as fast as board",
       "Both are limited by reading memory", "35.75 GB/s by 4 threads, against 7.15 GB/s",
       "5.00 x 1.33 = 6.67", "2 of 5 samples of board were disturbed, such as: other programs",
