@@ -163,6 +163,16 @@ static hr_values some_values(hr_random *random, size_t times) {
   return (hr_values)hr_random_below(random, HR_VALUES_KINDS);
 }
 
+typedef struct product_call {
+  hr_product_fn *slot;
+  hr_product product;
+} product_call;
+
+static void call_product(const void *operands) {
+  const product_call *o = operands;
+  o->slot(&o->product);
+}
+
 static void check_one(const hr_kernels *ref, hr_product_fn *of_ref, hr_product_fn *tested,
                       const char *name, hr_panel_type type, shape s, uint64_t seed,
                       hr_report *report) {
@@ -170,6 +180,7 @@ static void check_one(const hr_kernels *ref, hr_product_fn *of_ref, hr_product_f
   hr_values weights = s.plain ? HR_VALUES_PLAIN : some_values(&random, 3);
   hr_values acts = s.plain ? HR_VALUES_PLAIN : some_values(&random, 4);
   size_t gap = hr_random_below(&random, 4), options = hr_random_below(&random, 4);
+  bool biased = options & 1, add = options >> 1 && seed != HR_TYPICAL;
   size_t x_stride = type == HR_PANEL_Q8 ? hr_q8_row_bytes(s.k) + gap * 64 : (s.k + gap) * 4;
   size_t y_stride = s.n + hr_random_below(&random, 20);
   hr_buffer panels = new_panels(ref, &random, type, s, weights);
@@ -183,19 +194,19 @@ static void check_one(const hr_kernels *ref, hr_product_fn *of_ref, hr_product_f
   hr_buffer_keep(&bias);
   hr_buffer_same(&expected, &y);
 
-  hr_product product = {.panels = panels.data, .x = x.data, .x_stride = x_stride, .k = s.k,
-                        .n = s.n, .rows = s.rows, .bias = options & 1 ? bias.data : NULL,
-                        .y = expected.data, .y_stride = y_stride, .add = options >> 1};
-  of_ref(&product);
-  product.y = y.data;
-  tested(&product);
+  product_call a = {of_ref, {.panels = panels.data, .x = x.data, .x_stride = x_stride, .k = s.k,
+                             .n = s.n, .rows = s.rows, .bias = biased ? bias.data : NULL,
+                             .y = expected.data, .y_stride = y_stride, .add = add}}, b = a;
+  b.slot = tested;
+  b.product.y = y.data;
   hr_case c = hr_case_new(report, name, seed, "k=%zu n=%zu rows=%zu bias=%d add=%d weights=%d x=%d",
-                          s.k, s.n, s.rows, product.bias != NULL, product.add, (int)weights,
-                          (int)acts);
+                          s.k, s.n, s.rows, biased, add, (int)weights, (int)acts);
+  hr_case_run(&c, call_product, &a, &b);
   hr_expect_floats(&c, "y", &expected, &y);
   hr_expect_kept(&c, "panels", &panels);
   hr_expect_kept(&c, "x", &x);
   hr_expect_kept(&c, "bias", &bias);
+  hr_case_end(&c);
   hr_buffer_free(&panels);
   hr_buffer_free(&x);
   hr_buffer_free(&bias);
@@ -206,7 +217,8 @@ static void check_one(const hr_kernels *ref, hr_product_fn *of_ref, hr_product_f
 static void check_slot(const hr_kernels *ref, hr_product_fn *of_ref, hr_product_fn *tested,
                        const char *name, hr_panel_type type, bool one_row, hr_report *report) {
   if (hr_passed_over(report, of_ref == tested)) return;
-  shape s;
+  shape s = {576, 64, one_row ? 1 : 40, true};
+  check_one(ref, of_ref, tested, name, type, s, HR_TYPICAL, report);
   for (size_t i = 0; next_shape(i, one_row, &s); i++) {
     check_one(ref, of_ref, tested, name, type, s, i + 1, report);
     /* One row is few shapes: more seeds of each. */
@@ -230,12 +242,26 @@ bool hr_check_product(const hr_kernels *ref, const hr_kernels *tested, hr_report
   return report->failures == 0;
 }
 
+typedef struct pack_call {
+  hr_pack_fn *slot;
+  const void *src;
+  size_t stride, rows, k;
+  void *panel;
+} pack_call;
+
+static void call_pack(const void *operands) {
+  const pack_call *o = operands;
+  o->slot(o->src, o->stride, o->rows, o->k, o->panel);
+}
+
 static void check_pack_slot(hr_pack_fn *of_ref, hr_pack_fn *tested, const char *name,
                             hr_panel_type type, hr_report *report) {
   if (hr_passed_over(report, of_ref == tested)) return;
-  for (uint64_t seed = 1; seed <= KS * HR_PANEL_ROWS; seed++) {
+  for (uint64_t seed = HR_TYPICAL; seed <= KS * HR_PANEL_ROWS; seed++) {
     hr_random random = {seed};
-    size_t k = ks[seed % KS], rows = 1 + seed / KS % HR_PANEL_ROWS;
+    bool typical = seed == HR_TYPICAL;
+    size_t k = typical ? 576 : ks[seed % KS];
+    size_t rows = typical ? HR_PANEL_ROWS : 1 + seed / KS % HR_PANEL_ROWS;
     if (type == HR_PANEL_Q8) k = hr_round_up(k, HR_Q8_BLOCK);
     size_t row_bytes = file_row_bytes(type, k), stride = row_bytes + hr_random_below(&random, 5);
     hr_buffer src = hr_buffer_new(stride * (rows - 1) + row_bytes, hr_random_below(&random, 4));
@@ -244,11 +270,14 @@ static void check_pack_slot(hr_pack_fn *of_ref, hr_pack_fn *tested, const char *
     hr_buffer_keep(&src);
     hr_buffer expected = hr_buffer_new(hr_panel_bytes(type, k), 0);
     hr_buffer panel = hr_buffer_new(expected.bytes, 0);
-    of_ref(src.data, stride, rows, k, expected.data);
-    tested(src.data, stride, rows, k, panel.data);
+    pack_call a = {of_ref, src.data, stride, rows, k, expected.data}, b = a;
+    b.slot = tested;
+    b.panel = panel.data;
     hr_case c = hr_case_new(report, name, seed, "k=%zu rows=%zu stride=%zu", k, rows, stride);
+    hr_case_run(&c, call_pack, &a, &b);
     hr_expect_bytes(&c, "panel", &expected, &panel, panel.bytes);
     hr_expect_kept(&c, "src", &src);
+    hr_case_end(&c);
     hr_buffer_free(&src);
     hr_buffer_free(&expected);
     hr_buffer_free(&panel);
@@ -288,18 +317,31 @@ static void expect_quantized(hr_case *c, size_t k, const hr_buffer *expected, hr
   hr_expect_bytes(c, "row", expected, row, hr_q8_blocks(k) * (HR_Q8_BLOCK + 8));
 }
 
+typedef struct grid_call {
+  hr_grid_errors_fn *slot;
+  const float *x, *weight, *scales;
+  size_t count;
+  float *errors;
+} grid_call;
+
+static void call_grid(const void *operands) {
+  const grid_call *o = operands;
+  o->slot(o->x, o->weight, o->scales, o->count, o->errors);
+}
+
 /* Scales from far too fine, so that values are clipped, to far too coarse; of both signs. */
 static void check_grid_errors(const hr_kernels *ref, const hr_kernels *tested, hr_report *report) {
   if (hr_passed_over(report, ref->grid_errors == tested->grid_errors)) return;
   static const float sizes[] = {1.0f, 0x1p-20f, 0x1p-140f, 0x1p120f};
-  for (uint64_t seed = 1; seed <= 400; seed++) {
+  for (uint64_t seed = HR_TYPICAL; seed <= 400; seed++) {
     hr_random random = {seed};
     size_t count = hr_random_below(&random, 12), place = 4 * hr_random_below(&random, 16);
-    bool weighted = seed % 2;
+    bool typical = seed == HR_TYPICAL, weighted = typical || seed % 2;
+    if (typical) count = 16;
     hr_buffer x = hr_buffer_new(HR_Q8_BLOCK * 4, place), weight = hr_buffer_new(x.bytes, 4);
     hr_buffer scales = hr_buffer_new(count * 4, 4), expected = hr_buffer_new(count * 4, 4);
     hr_buffer errors = hr_buffer_new(count * 4, 4);
-    float size = sizes[hr_random_below(&random, 4)], *v = x.data, *w = weight.data;
+    float size = sizes[typical ? 0 : hr_random_below(&random, 4)], *v = x.data, *w = weight.data;
     for (size_t i = 0; i < HR_Q8_BLOCK; i++) { /* multiples of half a step of the first: ties */
       v[i] = size * 0.5f * (float)((int)hr_random_below(&random, 600) - 300);
       w[i] = (float)hr_random_below(&random, 1000) * 0.125f;
@@ -311,15 +353,18 @@ static void check_grid_errors(const hr_kernels *ref, const hr_kernels *tested, h
     hr_buffer_keep(&x);
     hr_buffer_keep(&weight);
     hr_buffer_keep(&scales);
-    const float *by = weighted ? w : NULL;
-    ref->grid_errors(v, by, scales.data, count, expected.data);
-    tested->grid_errors(v, by, scales.data, count, errors.data);
+    grid_call a = {ref->grid_errors, v, weighted ? w : NULL, scales.data, count, expected.data};
+    grid_call b = a;
+    b.slot = tested->grid_errors;
+    b.errors = errors.data;
     hr_case c = hr_case_new(report, tested->name.grid_errors, seed, "count=%zu weighted=%d size=%g",
                             count, weighted, (double)size);
+    hr_case_run(&c, call_grid, &a, &b);
     hr_expect_floats(&c, "errors", &expected, &errors);
     hr_expect_kept(&c, "x", &x);
     hr_expect_kept(&c, "weight", &weight);
     hr_expect_kept(&c, "scales", &scales);
+    hr_case_end(&c);
     hr_buffer_free(&x);
     hr_buffer_free(&weight);
     hr_buffer_free(&scales);
@@ -328,12 +373,24 @@ static void check_grid_errors(const hr_kernels *ref, const hr_kernels *tested, h
   }
 }
 
+typedef struct quantize_call {
+  hr_quantize_fn *slot;
+  const float *x;
+  size_t k;
+  void *row;
+} quantize_call;
+
+static void call_quantize(const void *operands) {
+  const quantize_call *o = operands;
+  o->slot(o->x, o->k, o->row);
+}
+
 bool hr_check_quantize(const hr_kernels *ref, const hr_kernels *tested, hr_report *report) {
   check_grid_errors(ref, tested, report);
   if (hr_passed_over(report, ref->quantize == tested->quantize)) return report->failures == 0;
-  for (uint64_t seed = 1; seed <= 40 * KS; seed++) {
+  for (uint64_t seed = HR_TYPICAL; seed <= 40 * KS; seed++) {
     hr_random random = {seed};
-    size_t k = ks[seed % KS];
+    size_t k = seed == HR_TYPICAL ? 576 : ks[seed % KS];
     hr_buffer x = hr_buffer_new(k * 4, 4);
     size_t kind = seed / KS % (HR_VALUES_KINDS + 2);
     if (kind < HR_VALUES_KINDS)
@@ -343,11 +400,13 @@ bool hr_check_quantize(const hr_kernels *ref, const hr_kernels *tested, hr_repor
     hr_buffer_keep(&x);
     hr_buffer expected = hr_buffer_new(hr_q8_row_bytes(k), 0);
     hr_buffer row = hr_buffer_new(expected.bytes, 0);
-    ref->quantize(x.data, k, expected.data);
-    tested->quantize(x.data, k, row.data);
+    quantize_call a = {ref->quantize, x.data, k, expected.data};
+    quantize_call b = {tested->quantize, x.data, k, row.data};
     hr_case c = hr_case_new(report, tested->name.quantize, seed, "k=%zu kind=%zu", k, kind);
+    hr_case_run(&c, call_quantize, &a, &b);
     expect_quantized(&c, k, &expected, &row);
     hr_expect_kept(&c, "x", &x);
+    hr_case_end(&c);
     hr_buffer_free(&x);
     hr_buffer_free(&expected);
     hr_buffer_free(&row);

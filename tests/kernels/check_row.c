@@ -6,54 +6,59 @@
 
 static const size_t lengths[] = {1,  2,  7,  8,  9,  15, 16, 17,  23,  24,  31,  32,  33,
                                  47, 48, 49, 63, 64, 65, 80, 100, 128, 255, 576, 1000};
-enum { LENGTHS = sizeof lengths / sizeof *lengths };
+enum { LENGTHS = sizeof lengths / sizeof *lengths, TYPICAL_LENGTH = 1024 };
 
-/* Where y is: its own buffer or that of an input. */
-typedef enum place { APART, OVER_X, OVER_UP } place;
+static size_t length_of(uint64_t seed) {
+  return seed == HR_TYPICAL ? TYPICAL_LENGTH : lengths[seed % LENGTHS];
+}
 
-typedef struct norm_case {
+typedef struct norm_call {
+  const hr_kernels *t;
+  bool layer;
+  const float *x, *gain, *shift;
   size_t n;
-  float eps;
-  bool gain, shift, layer;
-  place place;
-} norm_case;
+  float eps, *y;
+} norm_call;
 
-static void run_norm(const hr_kernels *t, const norm_case *n, const float *x, const float *gain,
-                     const float *shift, float *y) {
-  if (n->layer)
-    t->layer_norm(x, n->n, n->gain ? gain : NULL, n->shift ? shift : NULL, n->eps, y);
+static void call_norm(const void *operands) {
+  const norm_call *o = operands;
+  if (o->layer)
+    o->t->layer_norm(o->x, o->n, o->gain, o->shift, o->eps, o->y);
   else
-    t->rms_norm(x, n->n, n->gain ? gain : NULL, n->eps, y);
+    o->t->rms_norm(o->x, o->n, o->gain, o->eps, o->y);
 }
 
 static void check_norm(const hr_kernels *ref, const hr_kernels *tested, bool layer, uint64_t seed,
                        hr_report *report) {
   static const float epsilons[] = {1e-5f, 1e-6f, 0.0f, 1e-12f};
   hr_random random = {seed};
-  norm_case n = {.n = lengths[seed % LENGTHS], .eps = epsilons[hr_random_below(&random, 4)],
-                 .gain = seed & 1, .shift = seed & 2, .layer = layer,
-                 .place = seed & 4 ? OVER_X : APART};
+  size_t n = length_of(seed);
+  bool typical = seed == HR_TYPICAL, with_gain = typical || seed & 1, with_shift = seed & 2;
+  float eps = epsilons[hr_random_below(&random, 4)];
   hr_values kind =
-      seed % 3 ? HR_VALUES_PLAIN : (hr_values)hr_random_below(&random, HR_VALUES_KINDS);
-  hr_buffer x = hr_buffer_new(n.n * 4, 4), y = hr_buffer_new(n.n * 4, 8);
-  hr_buffer gain = hr_buffer_new(n.n * 4, 4), shift = hr_buffer_new(n.n * 4, 4);
-  hr_buffer expected = hr_buffer_new(n.n * 4, 0);
-  hr_fill_floats(&random, x.data, n.n, kind);
-  hr_fill_floats(&random, gain.data, n.n, seed % 7 ? HR_VALUES_PLAIN : HR_VALUES_ANY);
-  hr_fill_floats(&random, shift.data, n.n, seed % 5 ? HR_VALUES_PLAIN : HR_VALUES_TINY);
+      typical || seed % 3 ? HR_VALUES_PLAIN : (hr_values)hr_random_below(&random, HR_VALUES_KINDS);
+  hr_buffer x = hr_buffer_new(n * 4, 4), y = hr_buffer_new(n * 4, 8);
+  hr_buffer gain = hr_buffer_new(n * 4, 4), shift = hr_buffer_new(n * 4, 4);
+  hr_buffer expected = hr_buffer_new(n * 4, 0), *out = seed & 4 ? &x : &y;
+  hr_fill_floats(&random, x.data, n, kind);
+  hr_fill_floats(&random, gain.data, n, typical || seed % 7 ? HR_VALUES_PLAIN : HR_VALUES_ANY);
+  hr_fill_floats(&random, shift.data, n, seed % 5 ? HR_VALUES_PLAIN : HR_VALUES_TINY);
   hr_buffer_keep(&x);
   hr_buffer_keep(&gain);
   hr_buffer_keep(&shift);
-  run_norm(ref, &n, x.data, gain.data, shift.data, expected.data);
-  hr_buffer *out = n.place == OVER_X ? &x : &y;
-  run_norm(tested, &n, x.data, gain.data, shift.data, out->data);
+  norm_call a = {ref, layer, x.data, with_gain ? gain.data : NULL, with_shift ? shift.data : NULL,
+                 n, eps, expected.data}, b = a;
+  b.t = tested;
+  b.y = out->data;
   hr_case c = hr_case_new(report, layer ? tested->name.layer_norm : tested->name.rms_norm, seed,
-                          "n=%zu gain=%d shift=%d in_place=%d kind=%d", n.n, n.gain, n.shift,
-                          n.place == OVER_X, (int)kind);
+                          "n=%zu gain=%d shift=%d in_place=%d kind=%d", n, with_gain, with_shift,
+                          out == &x, (int)kind);
+  hr_case_run(&c, call_norm, &a, &b);
   hr_expect_floats(&c, "y", &expected, out);
-  if (n.place == APART) hr_expect_kept(&c, "x", &x);
+  if (out != &x) hr_expect_kept(&c, "x", &x);
   hr_expect_kept(&c, "gain", &gain);
   hr_expect_kept(&c, "shift", &shift);
+  hr_case_end(&c);
   hr_buffer_free(&x);
   hr_buffer_free(&y);
   hr_buffer_free(&gain);
@@ -64,7 +69,7 @@ static void check_norm(const hr_kernels *ref, const hr_kernels *tested, bool lay
 bool hr_check_norm(const hr_kernels *ref, const hr_kernels *tested, hr_report *report) {
   bool no_rms = hr_passed_over(report, ref->rms_norm == tested->rms_norm);
   bool no_layer = hr_passed_over(report, ref->layer_norm == tested->layer_norm);
-  for (uint64_t seed = 1; seed <= 600; seed++) {
+  for (uint64_t seed = HR_TYPICAL; seed <= 600; seed++) {
     if (!no_rms) check_norm(ref, tested, false, seed, report);
     if (!no_layer) check_norm(ref, tested, true, seed, report);
   }
@@ -91,26 +96,45 @@ static void fill_for_functions(hr_random *random, float *x, size_t n, size_t kin
   }
 }
 
+/* Where y is: its own buffer or that of an input. */
+typedef enum place { APART, OVER_X, OVER_UP } place;
+
+typedef struct activation_call {
+  hr_activation_fn *slot;
+  const float *x, *up;
+  float *y;
+  size_t n;
+} activation_call;
+
+static void call_activation(const void *operands) {
+  const activation_call *o = operands;
+  o->slot(o->x, o->up, o->y, o->n);
+}
+
 static void check_activation_once(hr_activation_fn *of_ref, hr_activation_fn *tested,
                                   const char *name, uint64_t seed, hr_report *report) {
   hr_random random = {seed};
-  size_t n = lengths[seed % LENGTHS], kind = seed / 3 % (HR_VALUES_KINDS + 2);
-  bool gated = seed & 1;
+  size_t n = length_of(seed), kind = seed / 3 % (HR_VALUES_KINDS + 2);
+  bool typical = seed == HR_TYPICAL, gated = typical || seed & 1;
   place where = (place)hr_random_below(&random, gated ? 3 : 2);
+  if (typical) where = APART;
   hr_buffer x = hr_buffer_new(n * 4, 4), up = hr_buffer_new(n * 4, 8), y = hr_buffer_new(n * 4, 4);
   hr_buffer expected = hr_buffer_new(n * 4, 0);
   fill_for_functions(&random, x.data, n, kind);
-  hr_fill_floats(&random, up.data, n, seed % 5 ? HR_VALUES_PLAIN : HR_VALUES_NAN);
+  hr_fill_floats(&random, up.data, n, typical || seed % 5 ? HR_VALUES_PLAIN : HR_VALUES_NAN);
   hr_buffer_keep(&x);
   hr_buffer_keep(&up);
-  of_ref(x.data, gated ? up.data : NULL, expected.data, n);
   hr_buffer *out = where == OVER_X ? &x : where == OVER_UP ? &up : &y;
-  tested(x.data, gated ? up.data : NULL, out->data, n);
+  activation_call a = {of_ref, x.data, gated ? up.data : NULL, expected.data, n}, b = a;
+  b.slot = tested;
+  b.y = out->data;
   hr_case c = hr_case_new(report, name, seed, "n=%zu gated=%d place=%d kind=%zu", n, gated,
                           (int)where, kind);
+  hr_case_run(&c, call_activation, &a, &b);
   hr_expect_floats(&c, "y", &expected, out);
   if (where != OVER_X) hr_expect_kept(&c, "x", &x);
   if (where != OVER_UP) hr_expect_kept(&c, "up", &up);
+  hr_case_end(&c);
   hr_buffer_free(&x);
   hr_buffer_free(&up);
   hr_buffer_free(&y);
@@ -120,7 +144,7 @@ static void check_activation_once(hr_activation_fn *of_ref, hr_activation_fn *te
 static void check_activation_slot(hr_activation_fn *of_ref, hr_activation_fn *tested,
                                   const char *name, hr_report *report) {
   if (hr_passed_over(report, of_ref == tested)) return;
-  for (uint64_t seed = 1; seed <= 500; seed++)
+  for (uint64_t seed = HR_TYPICAL; seed <= 500; seed++)
     check_activation_once(of_ref, tested, name, seed, report);
 }
 
@@ -136,6 +160,18 @@ bool hr_check_activation(const hr_kernels *ref, const hr_kernels *tested, hr_rep
   return report->failures == 0;
 }
 
+typedef struct map_call {
+  hr_map_fn *slot;
+  const float *x;
+  float *y;
+  size_t n;
+} map_call;
+
+static void call_map(const void *operands) {
+  const map_call *o = operands;
+  o->slot(o->x, o->y, o->n);
+}
+
 static void check_map_once(hr_map_fn *of_ref, hr_map_fn *tested, const char *name, size_t n,
                            size_t kind, uint64_t seed, hr_report *report) {
   hr_random random = {seed};
@@ -144,12 +180,13 @@ static void check_map_once(hr_map_fn *of_ref, hr_map_fn *tested, const char *nam
   hr_buffer expected = hr_buffer_new(n * 4, 0);
   fill_for_functions(&random, x.data, n, kind);
   hr_buffer_keep(&x);
-  of_ref(x.data, expected.data, n);
   hr_buffer *out = over ? &x : &y;
-  tested(x.data, out->data, n);
+  map_call a = {of_ref, x.data, expected.data, n}, b = {tested, x.data, out->data, n};
   hr_case c = hr_case_new(report, name, seed, "n=%zu in_place=%d kind=%zu", n, over, kind);
+  hr_case_run(&c, call_map, &a, &b);
   hr_expect_floats(&c, "y", &expected, out);
   if (!over) hr_expect_kept(&c, "x", &x);
+  hr_case_end(&c);
   hr_buffer_free(&x);
   hr_buffer_free(&y);
   hr_buffer_free(&expected);
@@ -158,9 +195,9 @@ static void check_map_once(hr_map_fn *of_ref, hr_map_fn *tested, const char *nam
 static void check_map_slot(hr_map_fn *of_ref, hr_map_fn *tested, const char *name,
                            hr_report *report) {
   if (hr_passed_over(report, of_ref == tested)) return;
-  for (uint64_t seed = 1; seed <= 400; seed++)
-    check_map_once(of_ref, tested, name, lengths[seed % LENGTHS], seed / 3 % (HR_VALUES_KINDS + 2),
-                   seed, report);
+  for (uint64_t seed = HR_TYPICAL; seed <= 400; seed++)
+    check_map_once(of_ref, tested, name, length_of(seed), seed / 3 % (HR_VALUES_KINDS + 2), seed,
+                   report);
   check_map_once(of_ref, tested, name, 40000, HR_VALUES_ANY, 1001, report);
   check_map_once(of_ref, tested, name, 40000, HR_VALUES_KINDS + 1, 1002, report);
 }
@@ -175,105 +212,172 @@ bool hr_check_elementary(const hr_kernels *ref, const hr_kernels *tested, hr_rep
   return report->failures == 0;
 }
 
+typedef struct softmax_call {
+  hr_softmax_fn *slot;
+  float *x;
+  size_t n;
+} softmax_call;
+
+static void call_softmax(const void *operands) {
+  const softmax_call *o = operands;
+  o->slot(o->x, o->n);
+}
+
 bool hr_check_softmax(const hr_kernels *ref, const hr_kernels *tested, hr_report *report) {
   if (hr_passed_over(report, ref->softmax == tested->softmax)) return true;
-  for (uint64_t seed = 1; seed <= 500; seed++) {
+  for (uint64_t seed = HR_TYPICAL; seed <= 500; seed++) {
     hr_random random = {seed};
-    size_t n = lengths[seed % LENGTHS], kind = seed / 2 % (HR_VALUES_KINDS + 2);
+    size_t n = length_of(seed), kind = seed / 2 % (HR_VALUES_KINDS + 2);
     hr_buffer expected = hr_buffer_new(n * 4, 4), x = hr_buffer_new(n * 4, 4);
     fill_for_functions(&random, expected.data, n, kind);
-    if (seed % 17 == 0) /* all masked, all NaN */
+    if (seed && seed % 17 == 0) /* all masked, all NaN */
       for (size_t i = 0; i < n; i++)
         ((float *)expected.data)[i] = seed % 2 ? -__builtin_inff() : __builtin_nanf("");
     hr_buffer_same(&x, &expected);
-    ref->softmax(expected.data, n);
-    tested->softmax(x.data, n);
+    softmax_call a = {ref->softmax, expected.data, n}, b = {tested->softmax, x.data, n};
     hr_case c = hr_case_new(report, tested->name.softmax, seed, "n=%zu kind=%zu", n, kind);
+    hr_case_run(&c, call_softmax, &a, &b);
     hr_expect_floats(&c, "x", &expected, &x);
+    hr_case_end(&c);
     hr_buffer_free(&expected);
     hr_buffer_free(&x);
   }
   return report->failures == 0;
 }
 
-static void run_arithmetic(const hr_kernels *t, int slot, float *y, const float *x, size_t n) {
-  if (slot == 0) t->add(y, x, n);
-  if (slot == 1) t->scale(y, x[0], n);
-  if (slot == 2) t->divide(y, x[0], n);
+/* One of add, and scale or divide by x[0]. */
+typedef struct arithmetic_call {
+  hr_add_fn *add;
+  hr_scale_fn *scale;
+  float *y;
+  const float *x;
+  size_t n;
+} arithmetic_call;
+
+static void call_arithmetic(const void *operands) {
+  const arithmetic_call *o = operands;
+  if (o->add)
+    o->add(o->y, o->x, o->n);
+  else
+    o->scale(o->y, o->x[0], o->n);
 }
 
-bool hr_check_arithmetic(const hr_kernels *ref, const hr_kernels *tested, hr_report *report) {
-  const char *const names[] = {tested->name.add, tested->name.scale, tested->name.divide};
-  const bool shared[] = {ref->add == tested->add, ref->scale == tested->scale,
-                         ref->divide == tested->divide};
-  for (uint64_t seed = 1; seed <= 900; seed++) {
+static void check_arithmetic(arithmetic_call of_ref, arithmetic_call tested, const char *name,
+                             hr_report *report) {
+  bool shared = of_ref.add == tested.add && of_ref.scale == tested.scale;
+  for (uint64_t seed = HR_TYPICAL; seed <= 900 && !hr_passed_over(report, shared); seed++) {
     hr_random random = {seed};
-    int slot = (int)(seed % 3);
-    if (hr_passed_over(report, shared[slot])) continue;
-    size_t n = lengths[seed % LENGTHS];
+    size_t n = length_of(seed);
     hr_buffer expected = hr_buffer_new(n * 4, 4), y = hr_buffer_new(n * 4, 4);
     hr_buffer x = hr_buffer_new(n * 4, 8);
-    hr_fill_floats(&random, expected.data, n, (hr_values)(seed / 3 % HR_VALUES_KINDS));
-    hr_fill_floats(&random, x.data, n, (hr_values)(seed / 18 % HR_VALUES_KINDS));
+    hr_fill_floats(&random, expected.data, n, (hr_values)(seed % HR_VALUES_KINDS));
+    hr_fill_floats(&random, x.data, n, (hr_values)(seed / HR_VALUES_KINDS % HR_VALUES_KINDS));
+    if (seed == HR_TYPICAL) *(float *)x.data = -1.0f; /* however often */
     hr_buffer_same(&y, &expected);
     hr_buffer_keep(&x);
-    run_arithmetic(ref, slot, expected.data, x.data, n);
-    run_arithmetic(tested, slot, y.data, x.data, n);
-    hr_case c = hr_case_new(report, names[slot], seed, "n=%zu", n);
+    of_ref.y = expected.data;
+    tested.y = y.data;
+    of_ref.x = tested.x = x.data;
+    of_ref.n = tested.n = n;
+    hr_case c = hr_case_new(report, name, seed, "n=%zu", n);
+    hr_case_run(&c, call_arithmetic, &of_ref, &tested);
     hr_expect_floats(&c, "y", &expected, &y);
     hr_expect_kept(&c, "x", &x);
+    hr_case_end(&c);
     hr_buffer_free(&expected);
     hr_buffer_free(&y);
     hr_buffer_free(&x);
   }
+}
+
+bool hr_check_arithmetic(const hr_kernels *ref, const hr_kernels *tested, hr_report *report) {
+#define SLOT(slot, kind)                                                                     \
+  check_arithmetic((arithmetic_call){.kind = ref->slot}, (arithmetic_call){.kind = tested->slot}, \
+                   tested->name.slot, report)
+  SLOT(add, add);
+  SLOT(scale, scale);
+  SLOT(divide, scale);
+#undef SLOT
   return report->failures == 0;
+}
+
+typedef struct widen_call {
+  hr_widen_fn *slot;
+  const uint16_t *x;
+  float *y;
+  size_t n;
+} widen_call;
+
+static void call_widen(const void *operands) {
+  const widen_call *o = operands;
+  o->slot(o->x, o->y, o->n);
 }
 
 static void check_widen(hr_widen_fn *of_ref, hr_widen_fn *tested, const char *name,
                         hr_report *report) {
+  enum { EVERY = 71 }; /* the seed of all there are */
   if (hr_passed_over(report, of_ref == tested)) return;
-  for (uint64_t seed = 0; seed <= 70; seed++) { /* seed 0: all there are */
-    size_t n = seed ? seed : 65536;
+  for (uint64_t seed = HR_TYPICAL; seed <= EVERY; seed++) {
+    size_t n = seed == HR_TYPICAL ? TYPICAL_LENGTH : seed == EVERY ? 65536 : seed;
     hr_random random = {seed};
     hr_buffer x = hr_buffer_new(n * 2, 2), expected = hr_buffer_new(n * 4, 0);
     hr_buffer y = hr_buffer_new(n * 4, 4);
-    for (size_t i = 0; i < n; i++)
-      ((uint16_t *)x.data)[i] = (uint16_t)(seed ? hr_random_next(&random) : i);
+    hr_fill_halves(&random, x.data, n, seed == HR_TYPICAL ? HR_VALUES_PLAIN : HR_VALUES_ANY);
+    for (size_t i = 0; seed == EVERY && i < n; i++) ((uint16_t *)x.data)[i] = (uint16_t)i;
     hr_buffer_keep(&x);
-    of_ref(x.data, expected.data, n);
-    tested(x.data, y.data, n);
+    widen_call a = {of_ref, x.data, expected.data, n}, b = {tested, x.data, y.data, n};
     hr_case c = hr_case_new(report, name, seed, "n=%zu", n);
+    hr_case_run(&c, call_widen, &a, &b);
     hr_expect_floats(&c, "y", &expected, &y);
     hr_expect_kept(&c, "x", &x);
+    hr_case_end(&c);
     hr_buffer_free(&x);
     hr_buffer_free(&expected);
     hr_buffer_free(&y);
+  }
+}
+
+typedef struct narrow_call {
+  hr_narrow_fn *slot;
+  const float *x;
+  uint16_t *y;
+  size_t n;
+} narrow_call;
+
+static void call_narrow(const void *operands) {
+  const narrow_call *o = operands;
+  o->slot(o->x, o->y, o->n);
+}
+
+/* All exponents, many ties. */
+static void fill_sweep(float *x, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) {
+    static const uint32_t last[] = {0x1000, 0xfff, 0x1001, 0, 0};
+    uint32_t bits = i << 15 | last[i % 5];
+    memcpy((char *)x + (size_t)i * 4, &bits, 4);
   }
 }
 
 static void check_narrow(hr_narrow_fn *of_ref, hr_narrow_fn *tested, const char *name, bool brain,
                          hr_report *report) {
   if (hr_passed_over(report, of_ref == tested)) return;
-  enum { SWEEP = 131072 };
-  for (uint64_t seed = 0; seed <= 140; seed++) { /* seed 0: through all exponents, many ties */
-    size_t n = seed ? 1 + (seed - 1) % 70 : SWEEP;
+  enum { SWEEP = 141, SWEEP_LENGTH = 131072 }; /* the seed that goes through all exponents */
+  for (uint64_t seed = HR_TYPICAL; seed <= SWEEP; seed++) {
+    size_t n = seed == HR_TYPICAL ? TYPICAL_LENGTH
+               : seed == SWEEP    ? SWEEP_LENGTH
+                                  : 1 + (seed - 1) % 70;
     hr_random random = {seed};
     hr_buffer x = hr_buffer_new(n * 4, 4), expected = hr_buffer_new(n * 2, 0);
     hr_buffer y = hr_buffer_new(n * 2, 2);
     hr_fill_floats(&random, x.data, n, (hr_values)(seed % HR_VALUES_KINDS));
-    for (uint32_t i = 0; !seed && i < SWEEP; i++) {
-      uint32_t bits = i << 15 | (i % 5 == 0   ? 0x1000u
-                                 : i % 5 == 1 ? 0xfffu
-                                 : i % 5 == 2 ? 0x1001u
-                                              : 0);
-      memcpy((char *)x.data + (size_t)i * 4, &bits, 4);
-    }
+    if (seed == SWEEP) fill_sweep(x.data, SWEEP_LENGTH);
     hr_buffer_keep(&x);
-    of_ref(x.data, expected.data, n);
-    tested(x.data, y.data, n);
+    narrow_call a = {of_ref, x.data, expected.data, n}, b = {tested, x.data, y.data, n};
     hr_case c = hr_case_new(report, name, seed, "n=%zu", n);
+    hr_case_run(&c, call_narrow, &a, &b);
     hr_expect_halves(&c, "y", brain, &expected, &y);
     hr_expect_kept(&c, "x", &x);
+    hr_case_end(&c);
     hr_buffer_free(&x);
     hr_buffer_free(&expected);
     hr_buffer_free(&y);

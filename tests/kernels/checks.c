@@ -8,23 +8,43 @@
 #include "kernels/select.h"
 
 static const hr_family families[] = {
-    {"product", hr_check_product, hr_bench_product},
-    {"pack", hr_check_pack, hr_bench_pack},
-    {"quantize", hr_check_quantize, hr_bench_quantize},
-    {"norm", hr_check_norm, hr_bench_norm},
-    {"attention", hr_check_attention, hr_bench_attention},
-    {"store", hr_check_store, NULL},
-    {"rope", hr_check_rope, hr_bench_rope},
-    {"activation", hr_check_activation, hr_bench_activation},
-    {"elementary", hr_check_elementary, hr_bench_elementary},
-    {"softmax", hr_check_softmax, hr_bench_softmax},
-    {"arithmetic", hr_check_arithmetic, hr_bench_arithmetic},
-    {"conversion", hr_check_conversion, hr_bench_conversion},
+    {"product", hr_check_product},
+    {"pack", hr_check_pack},
+    {"quantize", hr_check_quantize},
+    {"norm", hr_check_norm},
+    {"attention", hr_check_attention},
+    {"store", hr_check_store},
+    {"rope", hr_check_rope},
+    {"activation", hr_check_activation},
+    {"elementary", hr_check_elementary},
+    {"softmax", hr_check_softmax},
+    {"arithmetic", hr_check_arithmetic},
+    {"conversion", hr_check_conversion},
 };
 
 const hr_family *hr_families(size_t *count) {
   *count = sizeof families / sizeof *families;
   return families;
+}
+
+#define COUNT(type, slot) +1
+_Static_assert(0 HR_KERNEL_SLOTS(COUNT) <= HR_MOST_SLOTS, "a benchmark has room for every slot");
+#undef COUNT
+
+static bool is_in(const hr_benchmark *b, const char *variant) {
+  for (size_t i = 0; i < b->count; i++)
+    if (strcmp(b->variant[i], variant) == 0) return true;
+  return false;
+}
+
+const char *hr_slot_untimed(const hr_benchmark *benchmark, const hr_kernels *ref,
+                            const hr_kernels *tested, bool own) {
+#define SLOT(type, slot)                                                                 \
+  if ((own || ref->slot != tested->slot) && !is_in(benchmark, tested->name.slot))        \
+    return tested->name.slot;
+  HR_KERNEL_SLOTS(SLOT)
+#undef SLOT
+  return NULL;
 }
 
 /* Kernels with one fault each. They do what the definition does and then break
@@ -114,6 +134,12 @@ static void wrong_narrow(const float *x, uint16_t *y, size_t n) {
   if (n == 1) y[-1] = 0;
 }
 
+static void note_failure(hr_report *report, const char *what, const char *variant) {
+  report->failures++;
+  size_t used = strlen(report->text);
+  snprintf(report->text + used, sizeof report->text - used, "%s %s\n", variant, what);
+}
+
 /* The family must fail, and the report must name the variant, a shape (by the part
  * given) and a seed. */
 static void expect_caught(const char *family, const hr_kernels *ref, const hr_kernels *wrong,
@@ -127,14 +153,27 @@ static void expect_caught(const char *family, const hr_kernels *ref, const hr_ke
     snprintf(start, sizeof start, "%s: seed ", variant);
     if (!passed && strncmp(inner.text, start, strlen(start)) == 0 && strstr(inner.text, shape))
       continue;
-    report->failures++;
-    size_t used = strlen(report->text);
-    snprintf(report->text + used, sizeof report->text - used, "%s was not caught\n", variant);
+    note_failure(report, "was not caught", variant);
   }
+}
+
+/* A slot whose typical case is missing must be named; others must not be. */
+static void expect_missed(hr_report *report) {
+  hr_benchmark b = {0};
+#define ALL_BUT_RELU2(type, slot) \
+  if (strcmp(#slot, "relu2") != 0) b.variant[b.count++] = right.name.slot;
+  HR_KERNEL_SLOTS(ALL_BUT_RELU2)
+#undef ALL_BUT_RELU2
+  const char *missed = hr_slot_untimed(&b, &right, &right, true);
+  if (!missed || strcmp(missed, right.name.relu2) != 0)
+    note_failure(report, "was not missed in a benchmark without it", right.name.relu2);
+  if (hr_slot_untimed(&b, &right, &right, false))
+    note_failure(report, "was missed, though it was passed over", right.name.relu2);
 }
 
 bool hr_check_the_checks(hr_report *report) {
   hr_kernels_select(&right, 0, NULL);
+  expect_missed(report);
 #define WRONG_BESIDE(ref, family, slot, function, shape)                \
   do {                                                                  \
     hr_kernels wrong = right;                                           \

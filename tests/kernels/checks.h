@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Checks of kernels against the portable definition. One function a family runs
- * every slot of the family; the same table of functions serves the test
- * program, the plain driver that runs under an emulator, and timing. Nothing
- * here knows an instruction set. */
+ * every slot of the family; the same functions serve the test program, the plain
+ * driver that runs under an emulator, and as benchmarks. Nothing here knows an
+ * instruction set. */
 #ifndef HR_TESTS_KERNELS_CHECKS_H
 #define HR_TESTS_KERNELS_CHECKS_H
 
@@ -11,10 +11,20 @@
 
 #include "kernels/kernels.h"
 
+/* The slots whose typical case was checked. With `run` each is timed, too, and a line is printed
+ * for it. A glance, not a measurement: perf/kernels.c measures. */
+enum { HR_MOST_SLOTS = 64 };
+typedef struct hr_benchmark {
+  bool run;
+  size_t count;
+  const char *variant[HR_MOST_SLOTS];
+} hr_benchmark;
+
 /* What a check found. Each line of text names the variant, the shape and the
  * seed of one difference; only the first few are kept. */
 typedef struct hr_report {
   bool own;        /* set by the caller: check the slots that both tables share, too */
+  hr_benchmark *benchmark; /* set by the caller; NULL: not wanted */
   size_t cases;    /* calls compared */
   size_t failures;
   char text[2048];
@@ -26,14 +36,9 @@ typedef struct hr_report {
  * against apart, at other addresses, its guards and its inputs. */
 typedef bool hr_check_fn(const hr_kernels *ref, const hr_kernels *tested, hr_report *report);
 
-/* Prints a line for each slot: time of one call of a typical size with each
- * table. A glance, not a measurement: perf/kernels.c measures. */
-typedef void hr_bench_fn(const hr_kernels *ref, const hr_kernels *tested);
-
 typedef struct hr_family {
   const char *name;
   hr_check_fn *check;
-  hr_bench_fn *bench; /* NULL: nothing worth timing */
 } hr_family;
 
 const hr_family *hr_families(size_t *count);
@@ -42,9 +47,11 @@ hr_check_fn hr_check_product, hr_check_pack, hr_check_quantize, hr_check_norm, h
     hr_check_store, hr_check_rope, hr_check_activation, hr_check_elementary, hr_check_softmax,
     hr_check_arithmetic, hr_check_conversion;
 
-hr_bench_fn hr_bench_product, hr_bench_pack, hr_bench_quantize, hr_bench_norm, hr_bench_attention,
-    hr_bench_rope, hr_bench_activation, hr_bench_elementary, hr_bench_softmax, hr_bench_arithmetic,
-    hr_bench_conversion;
+/* After all families: the function of a slot without a typical case, which no benchmark would
+ * time; NULL when there is none. Slots that were passed over, those shared with ref unless `own`,
+ * need none. */
+const char *hr_slot_untimed(const hr_benchmark *benchmark, const hr_kernels *ref,
+                            const hr_kernels *tested, bool own);
 
 /* Runs the checks with deliberately wrong kernels. True when each one is
  * caught and named; else what went unnoticed is in the report. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * The kernel checks as a plain program, for emulators and for a quick look:
  *   driver [--isa NAME] [--bench] [FAMILY...]
- * One line for each tier and family; status 1 when anything differs. */
+ * One line for each tier and family, and with --bench one for each slot; status 1 when
+ * anything differs. */
 #include <stdio.h>
 #include <string.h>
 
@@ -21,25 +22,38 @@ static bool wanted(const options *o, const char *family) {
   return o->count == 0;
 }
 
+/* Each slot is in the benchmark: timed, or passed over, which is said here. */
+static bool complete(const hr_benchmark *b, const hr_kernels *ref, const hr_kernels *tested,
+                     bool own) {
+#define SLOT(type, slot)                                    \
+  if (b->run && !own && ref->slot == tested->slot)          \
+    printf("  %-28s portable's\n", tested->name.slot);
+  HR_KERNEL_SLOTS(SLOT)
+#undef SLOT
+  const char *missing = hr_slot_untimed(b, ref, tested, own);
+  if (missing) printf("%-12s FAIL: no typical case of %s\n", tested->isa, missing);
+  return !missing;
+}
+
 static bool run_tier(const options *o, const hr_kernels *ref, const hr_kernels *tested) {
   size_t count;
-  bool good = true;
+  bool good = true, own = strcmp(ref->isa, tested->isa) == 0;
+  hr_benchmark benchmark = {.run = o->bench};
   const hr_family *family = hr_families(&count);
   for (size_t i = 0; i < count; i++, family++) {
     if (!wanted(o, family->name)) continue;
-    hr_report report = {.own = strcmp(ref->isa, tested->isa) == 0};
+    hr_report report = {.own = own, .benchmark = &benchmark};
     bool passed = family->check(ref, tested, &report);
-    const char *note = report.own     ? ", beside itself"
+    const char *note = own            ? ", beside itself"
                        : report.cases ? ""
                                       : ", all of them portable's";
     printf("%-12s %-12s %s  %zu cases%s\n", tested->isa, family->name, passed ? "ok  " : "FAIL",
            report.cases, note);
     if (!passed) printf("%zu failures, the first:\n%s", report.failures, report.text);
-    if (o->bench && family->bench) family->bench(ref, tested);
     fflush(stdout);
     good &= passed;
   }
-  return good;
+  return (o->count || complete(&benchmark, ref, tested, own)) && good;
 }
 
 static bool run_self_test(const options *o) {

@@ -50,16 +50,31 @@ static inline bool hr_passed_over(const hr_report *report, bool shared) {
   return shared && !report->own;
 }
 
+/* A call of a slot: operands hold the function and what it is given. */
+typedef void hr_call_fn(const void *operands);
+
+/* The seed of a slot's typical case: a shape as a model has it, plain values, and operands
+ * that repeated calls do not drive out of the ordinary. It is checked as all others are, and
+ * is what a benchmark times. */
+enum { HR_TYPICAL = 0 };
+
 /* One comparison in progress: the variant under test, its seed and its shape. */
 typedef struct hr_case {
   hr_report *report;
   const char *variant;
   uint64_t seed;
   char shape[160];
+  hr_call_fn *call;
+  const void *ref, *tested; /* operands */
 } hr_case;
 
 hr_case hr_case_new(hr_report *report, const char *variant, uint64_t seed, const char *shape, ...)
     __attribute__((format(printf, 4, 5)));
+/* Makes the call once with either operands: those of the definition, and those of the variant
+ * under test. Both stay valid until the end. */
+void hr_case_run(hr_case *c, hr_call_fn *call, const void *ref, const void *tested);
+/* After all expectations: in a benchmark, times the calls of a typical case. */
+void hr_case_end(hr_case *c);
 void hr_case_fail(hr_case *c, const char *what, ...) __attribute__((format(printf, 2, 3)));
 
 /* Fail the case when outputs differ, guards are hurt or an input changed. */
@@ -69,8 +84,5 @@ void hr_expect_halves(hr_case *c, const char *name, bool brain, const hr_buffer 
 void hr_expect_bytes(hr_case *c, const char *name, const hr_buffer *ref, const hr_buffer *tested,
                      size_t bytes);
 void hr_expect_kept(hr_case *c, const char *name, const hr_buffer *input);
-
-/* Seconds of one call, the best of a few rounds. */
-double hr_time(void (*call)(const void *table, void *data), const void *table, void *data);
 
 #endif

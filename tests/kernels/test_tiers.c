@@ -32,9 +32,11 @@ ParameterizedTest(size_t *place, kernels, every_tier_equals_portable) {
     return;
   }
   size_t all = 0;
+  bool own = *place == 0;
+  hr_benchmark benchmark = {0};
   const hr_family *family = hr_families(&count);
   for (size_t i = 0; i < count; i++, family++) {
-    hr_report report = {.own = *place == 0};
+    hr_report report = {.own = own, .benchmark = &benchmark};
     bool passed = family->check(&ref, &tested, &report);
     cr_log_info("%s: %s: %zu cases", tier->name, family->name, report.cases);
     cr_expect(passed, "%s: %s: %zu failures, the first:\n%s", tier->name, family->name,
@@ -43,6 +45,9 @@ ParameterizedTest(size_t *place, kernels, every_tier_equals_portable) {
     all += report.cases;
   }
   cr_expect(all > 0, "%s: nothing checked", tier->name);
+  const char *missing = hr_slot_untimed(&benchmark, &ref, &tested, own);
+  cr_expect_null(missing, "%s has no typical case that a benchmark could time",
+                 missing ? missing : "nothing");
 }
 
 Test(kernels, wrong_kernels_are_caught) {
