@@ -303,6 +303,35 @@ Test(cli, bytes_that_are_no_text_stay_valid_json) {
   json_decref(d);
 }
 
+/* What may become another byte on its way in or out is told, unless -q is given. */
+Test(cli, bytes_that_are_no_text_are_told) {
+  static const char *const lines[] = {
+      "$H run --temp 0 -n 1 -p \"$(printf 'ab\\377')\"",
+      "$H tokenize -f $D/text",
+      "$H logits -f $D/text",
+      "$H chat --template chatml -n 1 <$D/text",
+      "$H embed --pooling mean -f $D/text",
+      "$H perplexity -f $D/text",
+      "$H accuracy --against builtin -f $D/text"};
+  char line[256];
+  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+    for (int quiet = 0; quiet < 2; quiet++) {
+      snprintf(line, sizeof line, "printf 'ab\\377 c d' >$D/text; %s%s", lines[i],
+               quiet ? " -q" : "");
+      result r = shell(line);
+      cr_expect_eq(r.status, 0, "%s: %s", line, r.err);
+      cr_expect_eq(strstr(r.err, "byte 0xff at offset 2 is no UTF-8") != NULL, !quiet, "%s: %s",
+                   line, r.err);
+      finish(&r);
+    }
+  result r = shell("printf 'a\\303\\251 \\360\\237\\230\\200' | $H tokenize");
+  cr_expect_str_eq(r.err, "");
+  finish(&r);
+  r = shell("$H run --json --temp 0 -n 1 --echo -p \"$(printf 'a\\303')\"");
+  cr_expect(strstr(r.err, "JSON has U+FFFD"), "%s", r.err);
+  finish(&r);
+}
+
 Test(cli, stop_texts_never_leak) {
   json_t *free_run = run_json("--temp 0 -n 24 --ignore-eos -p 'Once upon a time'");
   const char *whole = text_of(free_run, "text");

@@ -51,7 +51,7 @@ static const char *split_of(const cli_accuracy *s) {
 
 int cli_accuracy_corpus(const cli_accuracy *s, const hr_model *model, cli_corpus *corpus) {
   if (s->common.ids) return cli_corpus_from_ids(corpus, s->common.ids);
-  return cli_corpus_from_text(corpus, model, s->file, split_of(s));
+  return cli_corpus_from_text(corpus, &s->common, model, s->file, split_of(s));
 }
 
 /* The same from a text that was read: standard input can be read once only. */
@@ -349,6 +349,8 @@ static int run(const cli_accuracy *s, const char *name) {
   cli_corpus corpus = {0};
   cli_bytes text = {0};
   if (s->file) status = cli_read_file(s->file, &text);
+  if (status == HR_OK && s->file)
+    cli_warn_of_stray_bytes(&s->common, s->file, text.data, text.used);
   if (status == HR_OK) status = corpus_of(s, &text, model, &corpus);
   hr_model *reference = status == HR_OK ? open_reference(s, name, &status) : NULL;
   hr_source *source = NULL;

@@ -284,6 +284,7 @@ static int answer(chat *c, const hr_chat_prompt *prompt, turn *t) {
 static int take_turn(chat *c, const cli_bytes *line) {
   hr_chat_prompt prompt;
   turn t = {.digest = HR_DIGEST_INIT, .finish = FINISH_INTERRUPTED};
+  cli_warn_of_stray_bytes(&c->set.common, "message", line->data, line->used);
   int status = add_message(c, "user", line->data, line->used);
   if (status != HR_OK) return status;
   c->answer.used = 0;
@@ -459,6 +460,8 @@ static int open_all(chat *c) {
   if ((status = prepare_turn_end(c)) != HR_OK) return status;
   c->session = cli_open_session(&c->set.common, c->model, &status);
   if (!c->session) return status;
+  if (c->set.system)
+    cli_warn_of_stray_bytes(&c->set.common, "--system", c->set.system, strlen(c->set.system));
   if (c->set.system) status = add_message(c, "system", c->set.system, strlen(c->set.system));
   c->lines = cli_lines_open(c->set.common.quiet);
   if (!c->lines) return cli_fail_memory();

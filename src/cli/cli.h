@@ -61,6 +61,11 @@ int cli_read_ids(const char *where, const char *text, int32_t **ids, size_t *cou
 int cli_tokenize(const hr_model *model, const char *text, size_t length, unsigned flags,
                  int32_t **ids, size_t *count);
 
+/* Tells where a text for a model is no UTF-8, unless --quiet is given: what a vocabulary has
+ * no token for becomes another. */
+void cli_warn_of_stray_bytes(const cli_common *common, const char *what, const char *text,
+                             size_t length);
+
 /* The commands. */
 extern const cli_command cli_run_command;
 extern const cli_command cli_chat_command;

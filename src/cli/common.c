@@ -317,6 +317,15 @@ int cli_read_ids(const char *where, const char *text, int32_t **ids, size_t *cou
   return HR_OK;
 }
 
+void cli_warn_of_stray_bytes(const cli_common *common, const char *what, const char *text,
+                             size_t length) {
+  size_t at = common->quiet ? length : cli_find_stray_byte(text, length);
+  if (at < length)
+    cli_note("warning: %s: byte 0x%02x at offset %zu is no UTF-8; where the vocabulary has no "
+             "token for it, U+FFFD stands in its place",
+             what, (unsigned char)text[at], at);
+}
+
 int cli_tokenize(const hr_model *model, const char *text, size_t length, unsigned flags,
                  int32_t **ids, size_t *count) {
   hr_error err;

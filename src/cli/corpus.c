@@ -76,10 +76,11 @@ int cli_corpus_from_bytes(cli_corpus *c, const hr_model *model, const char *wher
   return status;
 }
 
-int cli_corpus_from_text(cli_corpus *c, const hr_model *model, const char *file,
-                         const char *split) {
+int cli_corpus_from_text(cli_corpus *c, const cli_common *common, const hr_model *model,
+                         const char *file, const char *split) {
   cli_bytes bytes = {0};
   int status = cli_read_file(file, &bytes);
+  if (status == HR_OK) cli_warn_of_stray_bytes(common, file, bytes.data, bytes.used);
   if (status == HR_OK) status = cli_corpus_from_bytes(c, model, file, &bytes, split);
   cli_bytes_free(&bytes);
   return status;

@@ -25,8 +25,8 @@ typedef struct cli_corpus {
 /* The text of FILE ("-" is standard input), cut at split (empty: not cut), each part
  * trimmed, with the tokens that the model puts around a text. Parts without text are
  * left out. Returns a status after printing why; cli_corpus_free frees it then too. */
-int cli_corpus_from_text(cli_corpus *corpus, const hr_model *model, const char *file,
-                         const char *split);
+int cli_corpus_from_text(cli_corpus *corpus, const cli_common *common, const hr_model *model,
+                         const char *file, const char *split);
 /* The same for a text in memory, called `where` in errors. */
 int cli_corpus_from_bytes(cli_corpus *corpus, const hr_model *model, const char *where,
                           const cli_bytes *text, const char *split);

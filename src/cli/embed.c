@@ -96,6 +96,9 @@ static int tokenize_all(const settings *s, const hr_model *model, cli_text_list 
                         limit most) {
   for (size_t i = 0; i < list->count; i++) {
     cli_text *t = &list->item[i];
+    char name[32];
+    snprintf(name, sizeof name, "text %zu", i + 1);
+    cli_warn_of_stray_bytes(&s->common, name, t->text, t->length);
     int status = t->text ? cli_tokenize(model, t->text, t->length, HR_TOKENIZE_SPECIAL, &t->ids,
                                         &t->count)
                          : HR_OK;

@@ -224,6 +224,7 @@ static int find_ids(const settings *s, const hr_model *model, int32_t **ids, siz
   unsigned flags = (s->no_special ? 0 : HR_TOKENIZE_SPECIAL) |
                    (s->parse_special ? HR_TOKENIZE_PARSE_SPECIAL : 0);
   int status = read_text(s, &text);
+  if (status == HR_OK) cli_warn_of_stray_bytes(&s->common, "text", text.data, text.used);
   if (status == HR_OK)
     status = cli_tokenize(model, text.data ? text.data : "", text.used, flags, ids, count);
   cli_bytes_free(&text);

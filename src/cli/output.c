@@ -137,6 +137,15 @@ static size_t code_point(const unsigned char *text, size_t count, size_t *bad) {
   return length;
 }
 
+size_t cli_find_stray_byte(const char *bytes, size_t count) {
+  size_t bad;
+  for (size_t i = 0, n; i < count; i += n) {
+    n = code_point((const unsigned char *)bytes + i, count - i, &bad);
+    if (n == 0) return i;
+  }
+  return count;
+}
+
 json_t *cli_json_text(const char *bytes, size_t count) {
   cli_bytes clean = {0};
   bool fine = true;

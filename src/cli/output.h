@@ -28,6 +28,8 @@ int cli_end_output(int status);
 
 /* One JSON document and a newline; takes the reference over. NULL is out of memory. */
 int cli_print_json(json_t *document);
+/* Where the first byte is that belongs to no code point in UTF-8; count when there is none. */
+size_t cli_find_stray_byte(const char *bytes, size_t count);
 /* A string for JSON: each maximal piece that is no UTF-8 becomes U+FFFD. */
 json_t *cli_json_text(const char *bytes, size_t count);
 

@@ -100,7 +100,8 @@ static int run(const settings *s, const hr_model *model) {
   if (!session) return status;
   status = s->common.ids
                ? cli_corpus_from_ids(&corpus, s->common.ids)
-               : cli_corpus_from_text(&corpus, model, s->file, s->split ? s->split : CLI_SPLIT);
+               : cli_corpus_from_text(&corpus, &s->common, model, s->file,
+                                      s->split ? s->split : CLI_SPLIT);
   if (status == HR_OK) status = measure(s, model, session, &corpus);
   cli_corpus_free(&corpus);
   hr_session_free(session);

@@ -3,7 +3,7 @@
 #include "quantize.h"
 
 static int read_corpus(const cli_quantizing *q, const char *file, cli_corpus *corpus) {
-  return cli_corpus_from_text(corpus, q->model, file, q->split ? q->split : CLI_SPLIT);
+  return cli_corpus_from_text(corpus, &q->common, q->model, file, q->split ? q->split : CLI_SPLIT);
 }
 
 /* What is left of a text must not pass unseen. */

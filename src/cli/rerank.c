@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * headrow rerank: how well texts answer a query, by a model with a ranking head. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,6 +73,9 @@ static int tokenize_pair(const settings *s, const hr_model *model, cli_text *t, 
                          size_t limit, bool by_files) {
   hr_error err;
   size_t query = strlen(s->query);
+  char name[32];
+  snprintf(name, sizeof name, "text %zu", number);
+  cli_warn_of_stray_bytes(&s->common, name, t->text, t->length);
   if (hr_tokenize_pair(model, s->query, query, t->text, t->length, NULL, NULL, 0, &t->count,
                        &err) != HR_OK)
     return cli_fail_error(NULL, &err);
@@ -134,6 +138,7 @@ static int rerank(const settings *s, const hr_model *model, cli_text_list *list)
                     s->common.positional.item[0], hr_model_classes(model));
   hr_session *session = cli_open_session(&s->common, model, &status);
   if (!session) return status;
+  if (s->query) cli_warn_of_stray_bytes(&s->common, "query", s->query, strlen(s->query));
   bool by_files;
   size_t limit = cli_text_limit(&s->common, model, session, &by_files);
   for (size_t i = 0; i < list->count && status == HR_OK && !s->common.ids; i++)

@@ -106,6 +106,7 @@ static int start_without_prompt(run *r) {
 static int tokenize_prompt(run *r) {
   if (r->set.common.ids) return HR_OK;
   unsigned flags = HR_TOKENIZE_SPECIAL | (r->set.parse_special ? HR_TOKENIZE_PARSE_SPECIAL : 0);
+  cli_warn_of_stray_bytes(&r->set.common, "prompt", r->prompt.data, r->prompt.used);
   int status = cli_tokenize(r->model, r->prompt.data ? r->prompt.data : "", r->prompt.used, flags,
                             &r->ids, &r->prompt_count);
   if (status == HR_OK && r->prompt_count == 0) status = start_without_prompt(r);
@@ -261,6 +262,8 @@ static void format_digest(const run *r, char text[32]) {
 static int print_json(const run *r) {
   char digest[32];
   format_digest(r, digest);
+  if (!r->set.common.quiet && cli_find_stray_byte(r->text.data, r->text.used) < r->text.used)
+    cli_note("note: the text has bytes that are no UTF-8, JSON has U+FFFD in their place");
   json_t *ids = json_array();
   for (size_t i = r->prompt_count; i < r->count; i++)
     json_array_append_new(ids, json_integer(r->ids[i]));

@@ -96,6 +96,7 @@ static int tokenize(const settings *s, const input *in) {
                    (s->parse_special ? HR_TOKENIZE_PARSE_SPECIAL : 0);
   int32_t *ids = NULL;
   size_t count;
+  cli_warn_of_stray_bytes(&s->common, "text", in->text.data, in->text.used);
   status =
       cli_tokenize(model, in->text.data ? in->text.data : "", in->text.used, flags, &ids, &count);
   if (status == HR_OK && s->json)
