@@ -73,6 +73,10 @@ exported=$(nm -D --defined-only "$library" | awk '{print $3}' | sed 's/@.*//' | 
   diff /tmp/house.$$.a /tmp/house.$$.b; rm -f /tmp/house.$$.a /tmp/house.$$.b
 }
 
+# The names themselves, so that none goes or changes unseen: a new one is added to the list.
+check "exported symbols are not those of tests/abi/symbols (< list, > exported)" \
+  "$(echo "$exported" | diff "$root/tests/abi/symbols" -)"
+
 # From the label of a loop to its jump back; what the compiler adds around may use the stack.
 loops=$(nm "$peaks" 2>/dev/null | awk '$2 == "t" && $3 ~ /^(fma|dot|madd|widen|matrix|tile)_/ { print $3 }')
 [ -n "$loops" ] && ok || bad "$peaks holds no peak loop"

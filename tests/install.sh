@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # What an installed headrow gives: programs in C and C++ that find it through
-# pkg-config, link it shared and static, and run; manual pages; completion.
+# pkg-config, link it shared and static, and run; one of an old header; manual pages; completion.
 # Usage: install.sh SOURCE_ROOT BUILD_ROOT HEADROW_COMMAND
 set -u
 root=$1 build=$2 headrow=$3
@@ -52,6 +52,15 @@ expect "the static program runs" env LD_LIBRARY_PATH= "$dir/static" "$model" "On
 expect "the C++ program runs" "$dir/cpp" "$model"
 ldd "$dir/static" | grep -q libheadrow && bad "the static program asks for libheadrow.so" || ok
 readelf -d "$dir/shared" | grep -q 'NEEDED.*libheadrow\.so\.0' && ok || bad "the shared program does not ask for libheadrow.so.0"
+
+# A program that was built with an old header does with this library what one of today does.
+old="-I$root/tests/abi"
+expect "a program with an old header" cc -std=c11 $strict $old "$root/tests/abi/program.c" -o "$dir/old" $libs
+expect "a program with today's header" cc -std=c11 $strict $cflags "$root/tests/abi/program.c" -o "$dir/now" $libs
+expect "the program with today's header runs" "$dir/now" "$model"
+mv "$dir/out" "$dir/expected"
+expect "the program with an old header runs" "$dir/old" "$model"
+cmp "$dir/out" "$dir/expected" && [ -s "$dir/out" ] && ok || bad "an old header's program gives another answer"
 
 # The manual: written by scripts/manual.sh from the help, and whole.
 "$root/scripts/manual.sh" "$headrow" 2>/dev/null | cmp -s - "$root/docs/man/headrow.1.scd" && ok ||

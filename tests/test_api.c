@@ -40,6 +40,19 @@ static void fill(int32_t *ids, size_t count, const hr_model *model) {
   }
 }
 
+/* Digest of the last row after some ids. */
+static uint64_t digest_of(const hr_model *model) {
+  int32_t ids[40];
+  hr_error err;
+  fill(ids, 40, model);
+  hr_session *session = open_session(model, 0, 1);
+  cr_assert_eq(hr_session_eval(session, ids, 40, HR_LOGITS_LAST, &err), HR_OK, "%s", err.message);
+  uint64_t digest =
+      hr_digest(HR_DIGEST_INIT, hr_session_logits(session, 0), hr_model_vocab_size(model));
+  hr_session_free(session);
+  return digest;
+}
+
 /* --- Opening ------------------------------------------------------------------ */
 
 Test(api, version_is_the_header_s) {
@@ -69,23 +82,125 @@ typedef struct grown_options {
   char more[24];
 } grown_options;
 
+/* Options that end after `old` bytes; what lies behind is not the library's to read or write. */
+typedef struct short_options {
+  size_t old;
+  unsigned char memory[128];
+} short_options;
+
+static void *begin_short(short_options *s, size_t old) {
+  s->old = old;
+  memset(s->memory, 0x5a, sizeof s->memory);
+  return s->memory;
+}
+
+static void end_short(const short_options *s, const char *what) {
+  size_t size;
+  memcpy(&size, s->memory, sizeof size);
+  cr_expect_eq(size, s->old, "%s", what);
+  for (size_t i = s->old; i < sizeof s->memory; i++)
+    cr_expect_eq(s->memory[i], 0x5a, "%s of %zu bytes: byte %zu", what, s->old, i);
+}
+
+/* Each struct as it was before any of its members was there. */
 Test(api, options_of_an_older_header_are_taken) {
-  hr_model *model = open_model();
   hr_error err;
-  /* Its struct ends after the repeat penalty; what lies behind is not the library's to touch. */
-  size_t old = offsetof(hr_sampler_options, repeat_last);
-  char memory[sizeof(hr_sampler_options)];
-  memset(memory, 0x5a, sizeof memory);
-  hr_sampler_options *options = (void *)memory;
-  hr_sampler_options_fill(options, old);
-  cr_expect_eq(options->size, old);
-  cr_expect_float_eq(options->temperature, 0.8f, 0);
-  for (size_t i = old; i < sizeof memory; i++) cr_expect_eq(memory[i], 0x5a, "byte %zu", i);
-  options->temperature = 0;
-  hr_sampler *sampler = hr_sampler_create(model, options, &err);
-  cr_expect_not_null(sampler, "%s", err.message);
-  hr_sampler_free(sampler);
+  short_options s;
+  hr_model *model = open_model();
+  const uint64_t expected = digest_of(model);
+  for (size_t old = sizeof(size_t); old <= sizeof(hr_model_options); old += 4) {
+    hr_model_options *o = begin_short(&s, old);
+    hr_model_options_fill(o, old);
+    hr_model *other = hr_model_open(MODEL, o, &err);
+    cr_assert(other, "%zu bytes: %s", old, err.message);
+    cr_expect(digest_of(other) == expected, "model options of %zu bytes", old);
+    hr_model_free(other);
+    end_short(&s, "model options");
+  }
+  for (size_t old = sizeof(size_t); old <= sizeof(hr_session_options); old += 4) {
+    hr_session_options *o = begin_short(&s, old);
+    hr_session_options_fill(o, old);
+    if (old >= offsetof(hr_session_options, chunk)) o->context = 17;
+    hr_session *session = hr_session_create(model, o, &err);
+    cr_assert(session, "%zu bytes: %s", old, err.message);
+    cr_expect_eq(hr_session_context(session) == 17, old >= offsetof(hr_session_options, chunk));
+    hr_session_free(session);
+    end_short(&s, "session options");
+  }
+  for (size_t old = sizeof(size_t); old <= sizeof(hr_sampler_options); old += 4) {
+    hr_sampler_options *o = begin_short(&s, old);
+    hr_sampler_options_fill(o, old);
+    hr_sampler *sampler = hr_sampler_create(model, o, &err);
+    cr_expect(sampler, "%zu bytes: %s", old, err.message);
+    hr_sampler_free(sampler);
+    end_short(&s, "sampler options");
+  }
   hr_model_free(model);
+}
+
+Test(api, other_structs_of_an_older_header_are_taken) {
+  hr_error err;
+  short_options s;
+  hr_model *model = open_model();
+  hr_chat *chat = hr_chat_create(model, "chatml", &err);
+  const hr_chat_message hello = {"user", "hello", 5};
+  cr_assert(chat, "%s", err.message);
+  for (size_t old = sizeof(size_t); old <= sizeof(hr_chat_options); old += 8) {
+    hr_chat_prompt prompt;
+    hr_chat_options *o = begin_short(&s, old);
+    hr_chat_options_fill(o, old);
+    cr_expect_eq(hr_chat_render(chat, &hello, 1, o, &prompt, &err), HR_OK, "%s", err.message);
+    end_short(&s, "chat options");
+  }
+  hr_memory all = {.size = sizeof all};
+  cr_assert_eq(hr_model_memory(model, NULL, &all, &err), HR_OK, "%s", err.message);
+  for (size_t old = 2 * sizeof(size_t); old <= sizeof(hr_memory); old += sizeof(size_t)) {
+    hr_memory *m = begin_short(&s, old);
+    m->size = old;
+    cr_expect_eq(hr_model_memory(model, NULL, m, &err), HR_OK, "%s", err.message);
+    cr_expect_eq(m->weights, all.weights);
+    end_short(&s, "hr_memory");
+  }
+  hr_chat_free(chat);
+  hr_model_free(model);
+}
+
+/* By the rules of both 64-bit systems: programs that are there already have these numbers. */
+Test(api, members_stay_where_they_are) {
+  static const struct {
+    const char *what;
+    size_t is, was;
+  } places[] = {
+#define PLACE(type, member, was) {#type "." #member, offsetof(type, member), was}
+#define BYTES(type, was) {#type, sizeof(type), was}
+      PLACE(hr_model_options, weights, 8),        PLACE(hr_model_options, isa, 16),
+      PLACE(hr_model_options, vocabulary_only, 24), PLACE(hr_model_options, progress, 32),
+      PLACE(hr_model_options, progress_data, 40), PLACE(hr_model_options, defer_weights, 48),
+      PLACE(hr_model_options, threads, 52),       PLACE(hr_model_options, threads_batch, 56),
+      PLACE(hr_model_options, no_pin, 60),        PLACE(hr_model_options, cores, 64),
+      BYTES(hr_model_options, 72),                PLACE(hr_session_options, context, 8),
+      PLACE(hr_session_options, chunk, 16),       PLACE(hr_session_options, cache, 24),
+      PLACE(hr_session_options, threads, 28),     PLACE(hr_session_options, threads_batch, 32),
+      PLACE(hr_session_options, no_pin, 36),      PLACE(hr_session_options, cores, 40),
+      PLACE(hr_session_options, progress, 48),    PLACE(hr_session_options, progress_data, 56),
+      PLACE(hr_session_options, sequences, 64),   BYTES(hr_session_options, 72),
+      PLACE(hr_sampler_options, temperature, 8),  PLACE(hr_sampler_options, top_k, 12),
+      PLACE(hr_sampler_options, top_p, 16),       PLACE(hr_sampler_options, min_p, 20),
+      PLACE(hr_sampler_options, repeat_penalty, 24), PLACE(hr_sampler_options, repeat_last, 28),
+      PLACE(hr_sampler_options, seed, 32),        BYTES(hr_sampler_options, 40),
+      PLACE(hr_chat_options, no_generation_prompt, 8), PLACE(hr_chat_options, variables, 16),
+      PLACE(hr_chat_options, now, 24),            BYTES(hr_chat_options, 32),
+      PLACE(hr_memory, weights, 8),               PLACE(hr_memory, mapped, 16),
+      PLACE(hr_memory, cache, 24),                PLACE(hr_memory, work, 32),
+      PLACE(hr_memory, context, 40),              BYTES(hr_memory, 48),
+      PLACE(hr_error, message, 4),                BYTES(hr_error, 512),
+      PLACE(hr_tokens, types, 8),                 BYTES(hr_tokens, 24),
+      PLACE(hr_batch_piece, ids, 8),              BYTES(hr_batch_piece, 24),
+      PLACE(hr_chat_message, content, 8),         BYTES(hr_chat_message, 24),
+      PLACE(hr_chat_prompt, ids, 16),             BYTES(hr_chat_prompt, 32)};
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+    cr_expect_eq(places[i].is, places[i].was, "%s: %zu, expected %zu as ever", places[i].what,
+                 places[i].is, places[i].was);
 }
 
 Test(api, options_of_a_newer_header_are_taken_when_they_ask_for_nothing_new) {
@@ -166,16 +281,36 @@ static bool refuse(void *data, double done) {
   return false;
 }
 
+typedef struct patience {
+  unsigned calls, most;
+  double done;
+} patience;
+
+static bool refuse_at_last(void *data, double done) {
+  patience *p = data;
+  p->done = done;
+  return ++p->calls < p->most;
+}
+
+/* At its first word and at every later one, until it is not asked again. */
 Test(api, loading_can_be_cancelled) {
   hr_error err;
-  double done = -1;
   hr_model_options m;
   hr_model_options_init(&m);
-  m.progress = refuse;
-  m.progress_data = &done;
-  cr_expect_null(hr_model_open(MODEL, &m, &err));
-  cr_expect_eq(err.status, HR_ERROR_CANCELLED);
-  cr_expect(done >= 0 && done <= 1);
+  m.progress = refuse_at_last;
+  hr_model *model = NULL;
+  unsigned most = 0;
+  while (!model) {
+    patience p = {.most = ++most};
+    m.progress_data = &p;
+    err = (hr_error){.status = HR_OK};
+    model = hr_model_open(MODEL, &m, &err);
+    cr_expect(p.done >= 0 && p.done <= 1);
+    cr_expect_eq(p.calls, model ? most - 1 : most, "it was asked again");
+    cr_expect_eq(err.status, model ? HR_OK : HR_ERROR_CANCELLED, "%s", err.message);
+  }
+  hr_model_free(model);
+  cr_expect_gt(most, 2);
 }
 
 Test(api, a_vocabulary_alone_has_no_sessions) {
@@ -203,19 +338,6 @@ static char *whole_file(const char *path, size_t *bytes) {
   cr_assert(fread(data, 1, *bytes, file) == *bytes);
   fclose(file);
   return data;
-}
-
-/* Digest of the last row after some ids. */
-static uint64_t digest_of(const hr_model *model) {
-  int32_t ids[40];
-  hr_error err;
-  fill(ids, 40, model);
-  hr_session *session = open_session(model, 0, 1);
-  cr_assert_eq(hr_session_eval(session, ids, 40, HR_LOGITS_LAST, &err), HR_OK, "%s", err.message);
-  uint64_t digest =
-      hr_digest(HR_DIGEST_INIT, hr_session_logits(session, 0), hr_model_vocab_size(model));
-  hr_session_free(session);
-  return digest;
 }
 
 Test(api, memory_and_file_are_the_same_model) {
