@@ -126,6 +126,34 @@ Test(load, a_fault_in_the_weights_is_not_quantized_away) {
 }
 
 /* Factors divide the angles: ones change nothing, others do. */
+/* What a file calls itself does not end a line, nor move a terminal's cursor. */
+Test(load, control_bytes_of_a_file_are_spelled_out) {
+  gguf_writer w;
+  gguf_writer_init(&w);
+  gguf_put_string(&w, "general.architecture", "fal\ncon\x1b[2J\x7f");
+  gguf_put_tensor(&w, "x", GGUF_TENSOR_F32, 1, (uint64_t[]){1}, (float[]){1}, sizeof(float));
+  expect_refused(&w, HR_WEIGHTS_NATIVE, HR_ERROR_FILE, "'fal\\x0acon\\x1b[2J\\x7f' is not known");
+  put_llama(&w, 1);
+  gguf_put_string(&w, "llama.rope.scaling.type", "\r\ndynamic");
+  expect_refused(&w, HR_WEIGHTS_NATIVE, HR_ERROR_FILE, "'\\x0d\\x0adynamic', expected");
+}
+
+/* A message is whole, or ends in dots, however much of it must be spelled out. */
+Test(load, messages_are_cut_with_dots) {
+  hr_error err;
+  char path[1024];
+  for (size_t length = 380; length < 520; length++) {
+    memset(path, 'p', length);
+    path[length] = '\0';
+    path[length / 2] = '\n';
+    cr_expect_null(hr_model_open(path, NULL, &err));
+    size_t n = strlen(err.message);
+    cr_expect(n < sizeof err.message && !strchr(err.message, '\n'), "%zu", length);
+    bool whole = strstr(err.message, "No such file") || strstr(err.message, "too long");
+    cr_expect(whole || strcmp(err.message + n - 3, "...") == 0, "%s", err.message);
+  }
+}
+
 Test(load, rope_factors_stretch_the_positions) {
   gguf_writer w;
   put_llama(&w, 1);
