@@ -13,7 +13,10 @@
 # ROUNDS (5). A 0 for PROMPT or PREDICT leaves that out.
 #
 # Prints medians of the rounds, and the ratio ours / theirs of each round as
-# median, least and most. Status: 0 done, 2 usage, 3 a program or file failed.
+# median, least and most. For generation, `limit` is what an engine would have to
+# theirs whose tokens took no more than reading the weights: the median of ours /
+# theirs over the share of plain reading that our tokens reached in the same round.
+# Status: 0 done, 2 usage, 3 a program or file failed.
 set -eu
 
 fail() {
@@ -52,7 +55,7 @@ work=$(mktemp -d)
 trap 'progress; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-# ours MODEL WORK TOKENS: tokens a second
+# ours MODEL WORK TOKENS: tokens a second, and for generation the percent of reading
 ours() {
   p=0 n=0
   if [ "$2" = prompt ]; then p=$3; else n=$3; fi
@@ -60,7 +63,10 @@ ours() {
   "$headrow" bench "$1" -q --csv -r 1 -t "$threads" -p "$p" -n "$n" ${HEADROW_ARGS:-} \
     >"$work/out" 2>"$work/err" || fail 3 "headrow failed: $(cat "$work/err")"
   # The name of the model is in quotes and may hold commas.
-  awk 'NR == 2 { sub(/^"([^"]|"")*",/, ""); split($0, f, ","); print f[7] }' "$work/out"
+  awk '
+    NR == 1 { n = split($0, f, ","); while (n > 1 && f[n] != "reading_percent") n-- }
+    NR == 2 { sub(/^"([^"]|"")*",/, ""); split($0, f, ","); print f[7], (n > 1 ? f[n - 1] : "") }
+    ' "$work/out"
 }
 
 # theirs MODEL WORK TOKENS
@@ -77,7 +83,7 @@ theirs() {
     END { print rate != "" ? rate : table }' "$work/out"
 }
 
-# Lines "ours theirs" to one line of medians and ratios.
+# Lines "theirs ours percent" to one line of medians and ratios.
 summary() {
   awk -v name="$1" '
     function put(list, n, x,   i) {
@@ -87,13 +93,14 @@ summary() {
     function median(list, n) {
       return n % 2 ? list[(n + 1) / 2] : (list[n / 2] + list[n / 2 + 1]) / 2
     }
-    { n++; put(a, n, $1 + 0); put(b, n, $2 + 0); put(r, n, $1 / $2) }
-    END { printf "%-40s %10.2f %10.2f %8.2f   %.2f to %.2f\n", name, median(a, n), median(b, n),
-            median(r, n), r[1], r[n] }'
+    { n++; put(a, n, $2 + 0); put(b, n, $1 + 0); put(r, n, $2 / $1) }
+    $3 > 0 { limits++; put(l, limits, $2 / $1 * 100 / $3) }
+    END { printf "%-40s %10.2f %10.2f %8.2f %8s   %.2f to %.2f\n", name, median(a, n), median(b, n),
+            median(r, n), limits ? sprintf("%.2f", median(l, limits)) : "-", r[1], r[n] }'
 }
 
-printf '%-40s %10s %10s %8s   %s\n' "tokens/s, $threads threads, $rounds rounds" \
-  ours theirs ratio spread
+printf '%-40s %10s %10s %8s %8s   %s\n' "tokens/s, $threads threads, $rounds rounds" \
+  ours theirs ratio limit spread
 for model; do
   for kind in prompt generate; do
     tokens=$prompt
@@ -111,10 +118,10 @@ for model; do
         b=$(theirs "$model" $kind "$tokens")
         a=$(ours "$model" $kind "$tokens")
       fi
-      case "$a/$b" in
+      case "${a%% *}/$b" in
         */ | /* | 0/* | */0) fail 3 "$model: no rate in the output of a program: '$a', '$b'" ;;
       esac
-      echo "$a $b" >>"$work/rounds"
+      echo "$b $a" >>"$work/rounds"
       round=$((round + 1))
     done
     progress

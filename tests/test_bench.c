@@ -333,7 +333,7 @@ Test(bench, a_run_of_a_synthetic_model) {
   json_t *d = json_of("$H bench -q --synthetic " SMALL
                       ":q8_0 -p 8,16 -n 4 -d 0,8 -t 1,2 -r 3 --json -");
   cr_expect_str_eq(text(d, "schema"), "headrow-bench");
-  cr_expect_eq((int)number(d, "schema_version"), 4);
+  cr_expect_eq((int)number(d, "schema_version"), 5);
   expect_schema(d);
   cr_expect_eq((int)number(json_object_get(d, "settings"), "context"), 24);
   const json_t *results = json_object_get(d, "results"), *limits = json_object_get(d, "limits");
@@ -354,6 +354,39 @@ Test(bench, a_run_of_a_synthetic_model) {
   /* a prompt of 16 at 0 and one of 8 at 8 end in the same logits */
   cr_expect_str_eq(digest_of(d, "prompt", 16, 0), digest_of(d, "prompt", 8, 8));
   cr_expect_str_neq(digest_of(d, "prompt", 16, 0), digest_of(d, "prompt", 8, 0));
+  json_decref(d);
+}
+
+/* The weights are read in turn with every sample's tokens, and the limit is of their bytes. */
+Test(bench, tokens_are_set_beside_reading) {
+  json_t *d = json_of("$H bench -q --synthetic " SMALL ":q8_0 -p 4 -n 8 -b 1,2 -t 2 -r 3 --json -");
+  size_t i, generations = 0;
+  json_t *r;
+  json_array_foreach(json_object_get(d, "results"), i, r) {
+    const json_t *reading = json_object_get(r, "reading");
+    if (strcmp(text(r, "work"), "prompt") == 0) {
+      cr_expect(json_is_null(reading));
+      continue;
+    }
+    generations++;
+    const json_t *samples = json_object_get(reading, "bytes_per_second_samples");
+    const json_t *seconds = json_object_get(r, "seconds_samples");
+    cr_assert_eq(json_array_size(samples), 3);
+    double bytes = number(json_object_get(r, "amount"), "bytes"), share[3];
+    for (size_t k = 0; k < 3; k++)
+      share[k] = 100 * bytes / json_number_value(json_array_get(seconds, k)) /
+                 json_number_value(json_array_get(samples, k));
+    double most = fmax(fmax(share[0], share[1]), share[2]);
+    double least = fmin(fmin(share[0], share[1]), share[2]);
+    double median = share[0] + share[1] + share[2] - most - least;
+    cr_expect_float_eq(number(reading, "percent"), median, 1e-6 * median);
+  }
+  cr_expect_eq(generations, 2);
+  double weights = number(json_object_get(d, "memory"), "weight_bytes");
+  json_array_foreach(json_object_get(d, "limits"), i, r) {
+    double read = number(r, "read_bytes"); /* the embedding is read a row at a time */
+    cr_expect(read > 0 && read <= weights, "%g of %g", read, weights);
+  }
   json_decref(d);
 }
 
@@ -1136,8 +1169,9 @@ static result compared(const char *options, const char *peer_answer, const char 
                         "fi\n"
                         "echo \"$@\" >>calls\n"
                         "rate=$(head -n 1 ours); sed -i 1d ours\n"
-                        "echo model,tier,threads,work,tokens,depth,samples,tokens_per_second\n"
-                        "echo '\"a, \"\"model\"\"\",avx2,5,prompt,8,0,1,'$rate,0\n"
+                        "echo model,tier,threads,work,tokens,depth,samples,tokens_per_second,"
+                        "reading_percent\n"
+                        "echo '\"a, \"\"model\"\"\",avx2,5,prompt,8,0,1,'$rate\n"
                         "END\n"
                         "cat >peer <<'END'\n"
                         "#!/bin/sh\n"
@@ -1167,7 +1201,7 @@ Test(bench, a_peer_is_compared_in_turns) {
     char name[64], spread[64];
     double mine, other, ratio;
     const char *row = strstr(o.out, "m.gguf prompt 8");
-    cr_assert(row && sscanf(row, "m.gguf prompt %63s %lf %lf %lf %63[^\n]", name, &mine, &other,
+    cr_assert(row && sscanf(row, "m.gguf prompt %63s %lf %lf %lf - %63[^\n]", name, &mine, &other,
                             &ratio, spread) == 5, "%s", o.out);
     EXPECT_NEAR(mine, 100.0);
     EXPECT_NEAR(other, 50.0);
@@ -1194,6 +1228,18 @@ Test(bench, a_peer_is_asked_for_each_kind_of_work) {
   finish(&o);
 }
 
+/* Reading alone would have 2 / 0.8 and 3 / 0.45 times theirs. */
+Test(bench, a_peer_is_compared_with_reading) {
+  result o = compared("PROMPT=0 PREDICT=2 ROUNDS=2", PEER_JSON, "100,80\n90,45", "50\n30");
+  double mine, other, ratio, limit;
+  const char *row = strstr(o.out, "m.gguf generate 2");
+  cr_assert(row && sscanf(row, "m.gguf generate 2 %lf %lf %lf %lf", &mine, &other, &ratio,
+                          &limit) == 4, "%s%s", o.out, o.err);
+  EXPECT_NEAR(ratio, 2.5);
+  cr_expect_float_eq(limit, (2.5 + 20.0 / 3) / 2, 0.005, "%s", o.out);
+  finish(&o);
+}
+
 /* With the command itself: its CSV is what the script reads. */
 Test(bench, the_command_is_compared) {
   result o = shell("cd $D; echo \"echo '\\\"avg_ts\\\": 0.001'\" >peer; chmod +x peer; "
@@ -1204,5 +1250,10 @@ Test(bench, the_command_is_compared) {
   cr_assert(row && sscanf(row, "builtin.gguf prompt 8 %lf %lf %lf", &mine, &other, &ratio) == 3,
             "%s%s", o.out, o.err);
   cr_expect(mine > 1 && ratio > 1000, "%g %g", mine, ratio);
+  double limit;
+  row = strstr(o.out, "builtin.gguf generate 2");
+  cr_assert(row && sscanf(row, "builtin.gguf generate 2 %lf %lf %lf %lf", &mine, &other, &ratio,
+                          &limit) == 4, "%s%s", o.out, o.err);
+  cr_expect_gt(limit, 1000);
   finish(&o);
 }

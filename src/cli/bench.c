@@ -401,15 +401,6 @@ static int find_context(bench *b) {
   return HR_OK;
 }
 
-static bool make_limits(bench_limits *limits, unsigned threads, size_t rounds) {
-  limits->threads = threads;
-  for (int i = 0; i < BENCH_LIMITS; i++) {
-    limits->value[i] = calloc(rounds, sizeof *limits->value[i]);
-    if (!limits->value[i]) return false;
-  }
-  return true;
-}
-
 /* CPUs of the threads, if all of them are pinned. */
 static void note_cpus(bench_place *p) {
   unsigned one = hr_session_threads(p->session), many = hr_session_threads_batch(p->session);
@@ -459,10 +450,11 @@ static int open_place(bench *b, bench_place *p, const hr_model *model, unsigned 
   p->most_mhz = p->pinned ? cli_sensors_most_mhz(b->sensors, &p->cpus) : 0;
   if (hr_session_warning(p->session)) bench_warn(b, "%s", hr_session_warning(p->session));
   unsigned one = hr_session_threads(p->session), many = hr_session_threads_batch(p->session);
-  if (!make_limits(&p->limits[0], one, b->set.repeat.value) ||
-      (many != one && !make_limits(&p->limits[1], many, b->set.repeat.value)))
-    return cli_fail_memory();
-  return HR_OK;
+  size_t rounds = (size_t)b->set.repeat.value;
+  status = bench_limits_make(&p->limits[0], p->session, one, rounds);
+  if (status == HR_OK && many != one)
+    status = bench_limits_make(&p->limits[1], p->session, many, rounds);
+  return status;
 }
 
 /* Every place has caches of its own. */
@@ -506,25 +498,14 @@ static int open_places(bench *b) {
   return status;
 }
 
-/* As much as a token reads, so that the limit is that of the same caches; more
- * than a few times what caches hold tells nothing new. */
-static int open_buffer(bench *b) {
-  const size_t enough = (size_t)256 << 20, for_each = (size_t)32 << 20;
-  size_t available = bench_free_memory();
-  bench_place *widest = &b->place[0];
-  unsigned threads = 0;
-  for (size_t i = 0; i < b->places; i++)
-    for (size_t j = 0; j < 2; j++)
-      if (b->place[i].limits[j].threads > threads) {
-        threads = b->place[i].limits[j].threads;
-        widest = &b->place[i];
-      }
-  size_t most = for_each * threads > enough ? for_each * threads : enough;
-  if (available && most > available / 8) most = available / 8;
-  const bench_amount one = {.tokens = 1, .batch = 1};
-  bench_work token = bench_work_of(widest->session, &one);
-  size_t bytes = token.bytes < (double)most ? (size_t)token.bytes : most;
-  return bench_buffer_make(&b->buffer, bytes, threads, widest->session->team);
+/* Whether the first of the weights that are read are in huge pages. */
+static int huge_weights(const bench *b) {
+  const bench_region *r = &b->place[0].limits[0].weights;
+  hr_pages pages;
+  for (size_t i = 0; i < r->parts; i++)
+    if (r->part[i].bytes)
+      return hr_pages_read(&pages, "/proc/self/smaps", r->part[i].data) ? pages.huge > 0 : -1;
+  return -1;
 }
 
 /* --- Tests ---------------------------------------------------------------------- */
@@ -536,8 +517,9 @@ static int add_test(bench *b, bench_place *p, bench_amount amount) {
   *t = (bench_test){.place = p, .amount = amount, .passes = 1};
   t->seconds = calloc(repeat, sizeof *t->seconds);
   t->first = calloc(repeat, sizeof *t->first);
+  t->reading = calloc(repeat, sizeof *t->reading);
   t->state = calloc(repeat, sizeof *t->state);
-  if (!t->seconds || !t->first || !t->state) return cli_fail_memory();
+  if (!t->seconds || !t->first || !t->reading || !t->state) return cli_fail_memory();
   t->work = bench_work_of(p->session, &amount);
   return b->set.profile ? bench_profile_make(t) : HR_OK;
 }
@@ -597,7 +579,7 @@ static int set_up(bench *b) {
   if (status == HR_OK) status = find_context(b);
   if (status == HR_OK) status = make_variants(b);
   if (status == HR_OK) status = open_places(b);
-  if (status == HR_OK) status = open_buffer(b);
+  if (status == HR_OK) b->huge = huge_weights(b);
   if (status == HR_OK) status = draw_ids(b);
   if (status == HR_OK) status = make_sampler(b);
   if (status == HR_OK) status = add_tests(b);
@@ -610,16 +592,15 @@ static void release(bench *b) {
   for (size_t i = 0; i < b->tests; i++) {
     free(b->test[i].seconds);
     free(b->test[i].first);
+    free(b->test[i].reading);
     free(b->test[i].state);
     bench_profile_free(&b->test[i]);
   }
   for (size_t i = 0; i < b->places; i++) {
     hr_session_free(b->place[i].session);
     free(b->place[i].filled);
-    for (size_t j = 0; j < 2; j++)
-      for (int k = 0; k < BENCH_LIMITS; k++) free(b->place[i].limits[j].value[k]);
+    for (size_t j = 0; j < 2; j++) bench_limits_free(&b->place[i].limits[j]);
   }
-  bench_buffer_free(&b->buffer);
   cli_sensors_free(b->sensors);
   hr_sampler_free(b->sampler);
   hr_model_free(b->model);

@@ -15,7 +15,7 @@
 #include "statistics.h"
 #include "synthetic.h"
 
-enum { BENCH_SCHEMA = 4 };
+enum { BENCH_SCHEMA = 5 };
 
 /* A list of numbers as an option gives it. */
 typedef struct bench_numbers {
@@ -40,26 +40,43 @@ typedef enum bench_limit {
   BENCH_LIMITS
 } bench_limit;
 
+/* A way to read: loads of so many bytes, in so many streams side by side. */
+typedef struct bench_way {
+  size_t width, streams;
+} bench_way;
+
+/* Memory that one thread reads from begin to end, and its place in it. */
+typedef struct bench_part {
+  const char *data;
+  size_t bytes;
+} bench_part;
+typedef struct bench_cursor {
+  _Alignas(64) size_t part, at; /* the threads' cursors are on lines of their own */
+} bench_cursor;
+
+/* What threads read: each its parts, again and again from where it stopped. */
+enum { BENCH_REGION_STEP = PERF_READ_STEP * PERF_MOST_STREAMS };
+typedef struct bench_region {
+  bench_part *part; /* [threads][parts]; a part shorter than a step is left out */
+  size_t parts;
+  size_t most; /* bytes of a part that are read; 0: all */
+  bench_cursor *cursor; /* [threads] */
+} bench_region;
+
+/* Limits by as many threads. A sample a round. */
 typedef struct bench_limits {
   unsigned threads;
   double *value[BENCH_LIMITS]; /* bytes, operations or barriers a second */
   size_t count;
+  bench_region weights; /* of the model, as its tokens read them */
+  bench_way way;        /* that was the fastest in the last sample */
 } bench_limits;
 
-/* What threads read: each its part, a multiple of BENCH_REGION_STEP, again and
- * again from where it stopped. */
-enum { BENCH_REGION_STEP = PERF_READ_STEP * PERF_MOST_STREAMS };
-typedef struct bench_region {
-  char *data;
-  size_t stride, part; /* thread i's part is at data + i * stride */
-  size_t *cursor;      /* of each thread */
-} bench_region;
-
-/* Memory that is read for its speed: as much as a token reads, within bounds. */
+/* Memory that is read for its speed. */
 typedef struct bench_buffer {
   char *data;
   size_t bytes;
-  size_t *cursor; /* of each thread, in its part */
+  bench_region region; /* for most_threads of them, or fewer */
   unsigned most_threads;
   int huge; /* lies in huge pages: 1 yes, 0 no, -1 not known */
 } bench_buffer;
@@ -137,6 +154,8 @@ typedef struct bench_test {
   size_t passes;   /* of a block: as many calls make a sample, which is their mean */
   double *seconds; /* a sample each, count of them */
   double *first;   /* prompt: with the first token picked */
+  double *reading; /* generate: bytes a second of plainly reading the weights in turn with each
+                      sample's tokens */
   cli_state (*state)[2]; /* of the machine, before and after each sample */
   size_t count;
   bool has_digest;
@@ -178,7 +197,7 @@ typedef struct bench {
     cli_progress *shown;  /* NULL: there is no terminal */
     double from, size;    /* of what is being done, as a share of all rounds */
   } progress;
-  bench_buffer buffer;
+  int huge; /* the weights lie in huge pages: 1 yes, 0 no, -1 not known */
   bench_capacity capacity;
   cli_sensors *sensors;
   double best_mhz; /* seen while samples were taken */
@@ -230,6 +249,9 @@ typedef struct bench_bound {
   const char *limit; /* which one binds; why it isn't known */
 } bench_bound;
 bench_bound bench_bound_of(const bench_test *test, const bench_work *work); /* bench_work.c */
+/* The matrices that weights are multiplied in; one without panels is not there. */
+size_t bench_matrices(const hr_transformer *transformer);
+const hr_matrix *bench_matrix(const hr_transformer *transformer, size_t i);
 
 /* A test in numbers. */
 typedef struct bench_result {
@@ -237,6 +259,8 @@ typedef struct bench_result {
   bench_bound bound;
   double percent; /* of the limit, by the median; below 0: not known */
   bool valid;
+  double of_reading; /* percent: bytes of the tokens beside reading in turn; median of the samples;
+                        below 0: not known */
   size_t disturbed; /* samples */
 } bench_result;
 /* Statistics of scale/x, or of x itself when scale is 0; false when memory is out. */
@@ -246,18 +270,29 @@ bool bench_result_of(const bench *b, const bench_test *t, bench_result *r);
 
 /* bench_limits.c: rates of all threads together, 0 with an error. Barriers: how
  * many a second, 0 for one thread. */
+/* Of the fastest way to read, which *way becomes unless it is NULL. */
 double bench_rate_of_reading(hr_team *team, unsigned threads, const bench_region *region,
-                             double seconds, hr_error *err);
+                             double seconds, bench_way *way, hr_error *err);
+double bench_rate_of_reading_so(hr_team *team, unsigned threads, const bench_region *region,
+                                double seconds, bench_way way, hr_error *err);
 double bench_rate_of_loop(hr_team *team, unsigned threads, void (*loop)(size_t), double work,
                           hr_error *err);
 double bench_rate_of_barriers(hr_team *team, unsigned threads, hr_error *err);
-/* Memory for bytes of reading by up to that many threads, and a sample of every
- * limit of a place. */
+/* Memory for bytes of reading by up to that many threads. */
 int bench_buffer_make(bench_buffer *buffer, size_t bytes, unsigned threads, hr_team *team);
+/* Its region for so many of them, until the next call. */
+const bench_region *bench_buffer_for(bench_buffer *buffer, unsigned threads);
 void bench_buffer_free(bench_buffer *buffer);
-int bench_limits_sample(bench_buffer *buffer, bench_place *place);
+/* Room for samples of limits by so many threads of a session, and a sample of every
+ * limit of a place. */
+int bench_limits_make(bench_limits *limits, const hr_session *session, unsigned threads,
+                      size_t rounds);
+void bench_limits_free(bench_limits *limits);
+int bench_limits_sample(bench_place *place);
 /* The limits that hold for one row or for many. */
 const bench_limits *bench_limits_for(const bench_place *place, bool many);
+/* Bytes that a token reads of the weights, in these threads' regions. */
+double bench_limits_bytes(const bench_limits *limits);
 double bench_limit_best(const bench_limits *limits, bench_limit which);
 
 /* bench_capacity.c */

@@ -88,25 +88,25 @@ static size_t buffer_bytes(const bench_capacity *c, const hr_topology *t) {
 
 /* --- Rounds ------------------------------------------------------------------------ */
 
-static void sample_points(bench_capacity *c, hr_team *team, const bench_region *region,
-                          size_t round, hr_error *err) {
+static void sample_points(bench_capacity *c, hr_team *team, bench_buffer *buffer, size_t round,
+                          hr_error *err) {
   for (size_t i = 0; i < c->points && err->status == HR_OK; i++) {
     unsigned threads = c->point[i].threads;
-    c->point[i].read.sample[round] =
-        bench_rate_of_reading(team, threads, region, memory_window, err);
+    c->point[i].read.sample[round] = bench_rate_of_reading(
+        team, threads, bench_buffer_for(buffer, threads), memory_window, NULL, err);
     c->point[i].barrier.sample[round] = bench_rate_of_barriers(team, threads, err);
   }
 }
 
-static void sample_caches(bench_capacity *c, hr_team *team, const bench_region *region,
-                          size_t round, hr_error *err) {
+static void sample_caches(bench_capacity *c, hr_team *team, bench_buffer *buffer, size_t round,
+                          hr_error *err) {
   for (size_t level = 0; level < BENCH_CACHES; level++)
     for (size_t all = 0; all < 2 && err->status == HR_OK; all++) {
-      bench_region part = *region;
-      part.part = c->cache[level].part[all];
-      if (!part.part || (all && c->threads == 1)) continue;
+      bench_region part = *bench_buffer_for(buffer, c->threads);
+      part.most = c->cache[level].part[all];
+      if (!part.most || (all && c->threads == 1)) continue;
       c->cache[level].read[all].sample[round] =
-          bench_rate_of_reading(team, all ? c->threads : 1, &part, cache_window, err);
+          bench_rate_of_reading(team, all ? c->threads : 1, &part, cache_window, NULL, err);
     }
 }
 
@@ -123,15 +123,15 @@ static void sample_tiers(bench_capacity *c, hr_team *team, size_t round, hr_erro
     }
 }
 
-static int run_rounds(bench *b, hr_team *team, const bench_region *region) {
+static int run_rounds(bench *b, hr_team *team, bench_buffer *buffer) {
   bool show;
   bench_capacity *c = &b->capacity;
   cli_progress progress = bench_progress(b, "measuring the machine", &show);
   hr_error err = {.status = HR_OK};
   int status = HR_OK;
   for (size_t round = 0; status == HR_OK && round < c->rounds; round++) {
-    sample_points(c, team, region, round, &err);
-    sample_caches(c, team, region, round, &err);
+    sample_points(c, team, buffer, round, &err);
+    sample_caches(c, team, buffer, round, &err);
     sample_tiers(c, team, round, &err);
     if (err.status != HR_OK) status = cli_fail_error("limits", &err);
     double done = (double)(round + 1) / (double)c->rounds;
@@ -152,14 +152,12 @@ static int measure(bench *b, hr_team *team, const hr_topology *t) {
   for (size_t i = 0; i < c->points; i++) c->point[i].threads = list[i];
   int status = bench_buffer_make(&buffer, buffer_bytes(c, t), c->threads, team);
   if (status == HR_OK) {
-    size_t part = buffer.bytes / c->threads / BENCH_REGION_STEP * BENCH_REGION_STEP;
-    bench_region region = {buffer.data, part, part, buffer.cursor};
     find_caches(c, t);
-    choose_parts(c, part);
+    choose_parts(c, bench_buffer_for(&buffer, c->threads)->part[0].bytes);
     find_tiers(c);
     c->buffer_bytes = buffer.bytes;
     c->huge = buffer.huge;
-    status = run_rounds(b, team, &region);
+    status = run_rounds(b, team, &buffer);
   }
   bench_buffer_free(&buffer);
   return status;

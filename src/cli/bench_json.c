@@ -72,10 +72,6 @@ static json_t *json_settings(const bench *b) {
                    b->set.block != NULL, "cores", c->cores, "isa", c->isa);
 }
 
-static void add_type(bool *has, const hr_matrix *m) {
-  if (m->panels) has[m->type] = true;
-}
-
 /* "f16, q8_0": what the matrices of a model are held as. */
 static json_t *json_types(const hr_transformer *t) {
   static const char *const names[HR_PANEL_TYPES] = {
@@ -84,13 +80,10 @@ static json_t *json_types(const hr_transformer *t) {
   bool has[HR_PANEL_TYPES] = {false};
   char text[64] = "";
   size_t used = 0;
-  for (uint32_t i = 0; i < t->description.layers; i++) {
-    const hr_layer *l = &t->layer[i];
-    const hr_matrix *const all[] = {&l->query, &l->key, &l->value, &l->output,
-                                    &l->gate,  &l->up,  &l->down};
-    for (size_t j = 0; j < sizeof all / sizeof *all; j++) add_type(has, all[j]);
+  for (size_t i = 0; i < bench_matrices(t); i++) {
+    const hr_matrix *m = bench_matrix(t, i);
+    if (m->panels) has[m->type] = true;
   }
-  add_type(has, &t->head);
   for (int i = 0; i < HR_PANEL_TYPES; i++)
     if (has[i])
       used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "", names[i]);
@@ -246,9 +239,9 @@ static json_t *json_limits(const bench *b) {
                           json_seats(p, l->threads), "read", json_limit(l, BENCH_READ, "bytes/s"),
                           "int8", json_limit(l, BENCH_INT8, "operations/s"), "fp32",
                           json_limit(l, BENCH_FP32, "operations/s"), "barrier",
-                          json_limit(l, BENCH_BARRIER, "barriers/s"), "read_buffer_bytes",
-                          (json_int_t)b->buffer.bytes, "read_huge_pages",
-                          json_flag(b->buffer.huge)));
+                          json_limit(l, BENCH_BARRIER, "barriers/s"), "read_bytes",
+                          (json_int_t)bench_limits_bytes(l), "read_huge_pages",
+                          json_flag(b->huge)));
     }
   return list;
 }
@@ -311,6 +304,13 @@ static json_t *json_throttled(const bench_test *t) {
   return list;
 }
 
+/* Beside what plain reading in turn with the tokens allows. */
+static json_t *json_reading(const bench_test *t, const bench_result *r) {
+  if (r->of_reading < 0) return json_null();
+  return json_pack("{s:o, s:o}", "bytes_per_second_samples", json_samples(t->reading, t->count),
+                   "percent", json_number(r->of_reading));
+}
+
 static json_t *json_result(const bench *b, const bench_test *t) {
   char digest[32];
   bench_result r;
@@ -320,17 +320,17 @@ static json_t *json_result(const bench *b, const bench_test *t) {
   json_t *first = a->prompt ? json_statistics(&r.first) : json_null();
   return json_pack(
       "{s:s, s:I, s:I, s:I, s:s, s:i, s:o, s:o, s:o, s:o, s:{s:f, s:f, s:f, s:f}, s:o, s:o, s:o, "
-      "s:o, s:o, s:o, s:o, s:s, s:o}",
+      "s:o, s:o, s:o, s:o, s:o, s:s, s:o}",
       "work", a->prompt ? "prompt" : "generate", "tokens", (json_int_t)a->tokens, "depth",
       (json_int_t)a->depth, "batch", (json_int_t)a->batch, "isa", t->place->model->kernels.isa,
       "threads", bench_test_threads(t), "seconds_samples", json_samples(t->seconds, t->count),
       "seconds", json_statistics(&r.seconds), "tokens_per_second", json_statistics(&r.rate),
       "first_token_seconds", first, "amount", "int8_macs", t->work.int8_macs, "float_macs",
       t->work.float_macs, "bytes", t->work.bytes, "barriers", t->work.barriers, "limit",
-      json_bound(t, &r), "disturbed", json_disturbed(b, t), "energy", json_energy(b, t, &r),
-      "mhz_samples", json_state(t, false), "celsius_samples", json_state(t, true),
-      "throttled_samples", json_throttled(t), "most_mhz", json_number(t->place->most_mhz), "digest",
-      digest, "profile", bench_profile_json(t));
+      json_bound(t, &r), "reading", json_reading(t, &r), "disturbed", json_disturbed(b, t),
+      "energy", json_energy(b, t, &r), "mhz_samples", json_state(t, false), "celsius_samples",
+      json_state(t, true), "throttled_samples", json_throttled(t), "most_mhz",
+      json_number(t->place->most_mhz), "digest", digest, "profile", bench_profile_json(t));
 }
 
 static json_t *json_results(const bench *b) {

@@ -22,24 +22,38 @@ typedef struct window {
   void (*loop)(size_t turns); /* or reading, */
   double loop_work;
   const bench_region *region; /* or, with neither, barriers */
-  size_t streams, width; /* of the reading */
-  bool stop;    /* barriers: all leave after the same one */
-  double *rate; /* of each thread */
+  bench_way way; /* of the reading */
+  bool stop;     /* barriers: all leave after the same one */
+  double *rate;  /* of each thread */
 } window;
 
+/* What a stream reads of a part, a multiple of a step; 0: the part is too short. */
+static size_t stream_bytes(const bench_region *r, const bench_part *part, size_t streams) {
+  size_t bytes = r->most && r->most < part->bytes ? r->most : part->bytes;
+  return bytes / streams / PERF_READ_STEP * PERF_READ_STEP;
+}
+
 /* Goes on where the thread stopped: what is in a cache was read long ago, unless
- * all of the part fits there. */
-static double read_piece(const window *w, unsigned thread, size_t *at) {
+ * all of the parts fit there. Returns the bytes, of one part. */
+static double read_piece(const window *w, unsigned thread) {
   const bench_region *r = w->region;
-  size_t each = r->part / w->streams, piece = READ_PIECE / w->streams, done = 0;
-  while (done < piece) {
-    if (*at >= each) *at = 0;
-    size_t length = piece < each - *at ? piece : each - *at;
-    perf_read(r->data + thread * r->stride + *at, length, each, w->streams, w->width);
-    *at += length;
-    done += length;
-  }
-  return (double)(done * w->streams);
+  const size_t streams = w->way.streams, piece = READ_PIECE / streams;
+  bench_cursor *c = &r->cursor[thread];
+  const bench_part *part = &r->part[thread * r->parts + c->part];
+  size_t each = stream_bytes(r, part, streams), left = c->at < each ? each - c->at : 0;
+  size_t length = piece < left ? piece : left;
+  if (length) perf_read(part->data + c->at, length, each, streams, w->way.width);
+  c->at += length;
+  if (c->at >= each) *c = (bench_cursor){.part = c->part + 1 < r->parts ? c->part + 1 : 0};
+  return (double)(length * streams);
+}
+
+/* So much that the clock read behind it does not show. */
+static double read_pieces(const window *w, unsigned thread) {
+  double bytes = 0;
+  for (size_t i = 0; bytes < READ_PIECE && i <= w->region->parts; i++)
+    bytes += read_piece(w, thread);
+  return bytes;
 }
 
 static double thread_seconds(void) {
@@ -51,7 +65,6 @@ static double thread_seconds(void) {
 static void run_window(void *arg, unsigned thread, unsigned threads) {
   window *w = arg;
   double work = 0, now;
-  size_t at = w->region ? w->region->cursor[thread] : 0;
   if (threads > 1) hr_team_barrier(w->team, thread);
   double start = cli_now(), used = thread_seconds();
   do {
@@ -59,7 +72,7 @@ static void run_window(void *arg, unsigned thread, unsigned threads) {
       w->loop(PEAK_TURNS);
       work += w->loop_work * PEAK_TURNS;
     } else {
-      work += read_piece(w, thread, &at);
+      work += read_pieces(w, thread);
     }
     now = cli_now();
   } while (now - start < w->seconds);
@@ -67,7 +80,6 @@ static void run_window(void *arg, unsigned thread, unsigned threads) {
    * count. Memory is shared: who reads alone reads faster than all together. */
   double spent = w->loop ? thread_seconds() - used : now - start;
   w->rate[thread] = spent > 0 ? work / spent : 0;
-  if (w->region) w->region->cursor[thread] = at;
 }
 
 /* The fastest few of them count: one thread that something else interrupts makes a
@@ -105,18 +117,24 @@ static double rate_of(window *w, unsigned threads, hr_error *err) {
   return sum;
 }
 
-/* The fastest of one stream and of four, by each width of loads: machines differ. */
+double bench_rate_of_reading_so(hr_team *team, unsigned threads, const bench_region *region,
+                                double seconds, bench_way way, hr_error *err) {
+  window w = {.team = team, .region = region, .seconds = seconds, .way = way};
+  return rate_of(&w, threads, err);
+}
+
+/* By each width of loads, in one, two and four streams: machines differ. */
 double bench_rate_of_reading(hr_team *team, unsigned threads, const bench_region *region,
-                             double seconds, hr_error *err) {
+                             double seconds, bench_way *way, hr_error *err) {
   size_t width[PERF_MOST_WIDTHS], widths = perf_read_widths(hr_cpu_features(), width);
   double best = 0;
-  window w = {.team = team, .region = region, .seconds = seconds};
-  for (size_t i = 0; i < 2 * widths; i++) {
-    w.streams = i % 2 ? PERF_MOST_STREAMS : 1;
-    w.width = width[i / 2];
-    double rate = rate_of(&w, threads, err);
-    if (rate > best) best = rate;
-  }
+  for (size_t i = 0; i < widths; i++)
+    for (size_t streams = 1; streams <= PERF_MOST_STREAMS; streams *= 2) {
+      bench_way now = {width[i], streams};
+      double rate = bench_rate_of_reading_so(team, threads, region, seconds, now, err);
+      if (rate > best && way) *way = now;
+      if (rate > best) best = rate;
+    }
   return best;
 }
 
@@ -132,23 +150,82 @@ double bench_rate_of_barriers(hr_team *team, unsigned threads, hr_error *err) {
   return threads > 1 ? rate_of(&w, threads, err) : 0;
 }
 
-/* --- The limits of a place ---------------------------------------------------- */
+/* --- The weights --------------------------------------------------------------- */
 
-/* A thread's part of the buffer, a multiple of a step in each of its streams. */
-static size_t part_bytes(const bench_buffer *b, unsigned threads) {
-  return b->bytes / threads / BENCH_REGION_STEP * BENCH_REGION_STEP;
+static void add_part(bench_region *r, unsigned thread, size_t i, const hr_matrix *m, size_t begin,
+                     size_t end) {
+  size_t panel = hr_panel_bytes(m->type, m->k);
+  r->part[thread * r->parts + i] =
+      (bench_part){(const char *)m->panels + begin * panel, (end - begin) * panel};
 }
 
-static int sample(bench_buffer *buffer, const bench_place *place, bench_limits *limits) {
+/* Which panels a thread reads for a token: those of the engine's own split. */
+static void find_weights(bench_limits *limits, const hr_session *s) {
+  const hr_transformer *t = &s->model->loaded.transformer;
+  const uint32_t *shares = hr_team_shares(s->team, limits->threads);
+  bench_region *r = &limits->weights;
+  for (unsigned thread = 0; thread < limits->threads; thread++)
+    for (size_t i = 0; i < r->parts; i++) {
+      const hr_matrix *m = bench_matrix(t, i);
+      size_t begin = 0, end = 0;
+      if (!m->panels) continue;
+      hr_panels_of_thread(t, m, thread, limits->threads, shares, &begin, &end);
+      add_part(r, thread, i, m, begin, end);
+    }
+}
+
+static bool make_region(bench_region *r, unsigned threads, size_t parts) {
+  size_t bytes;
+  r->parts = parts;
+  if (!hr_mul_size(threads * sizeof *r->part, parts, &bytes)) return false;
+  r->part = hr_calloc(1, bytes);
+  r->cursor = aligned_alloc(sizeof *r->cursor, threads * sizeof *r->cursor);
+  if (r->cursor) memset(r->cursor, 0, threads * sizeof *r->cursor);
+  return r->part && r->cursor;
+}
+
+static void free_region(bench_region *r) {
+  hr_free(r->part);
+  free(r->cursor);
+  *r = (bench_region){0};
+}
+
+/* --- The limits of a place ---------------------------------------------------- */
+
+int bench_limits_make(bench_limits *limits, const hr_session *session, unsigned threads,
+                      size_t rounds) {
+  limits->threads = threads;
+  for (int i = 0; i < BENCH_LIMITS; i++) {
+    limits->value[i] = calloc(rounds, sizeof *limits->value[i]);
+    if (!limits->value[i]) return cli_fail_memory();
+  }
+  size_t parts = bench_matrices(&session->model->loaded.transformer);
+  if (!make_region(&limits->weights, threads, parts)) return cli_fail_memory();
+  find_weights(limits, session);
+  return HR_OK;
+}
+
+void bench_limits_free(bench_limits *limits) {
+  for (int i = 0; i < BENCH_LIMITS; i++) free(limits->value[i]);
+  free_region(&limits->weights);
+}
+
+double bench_limits_bytes(const bench_limits *limits) {
+  double sum = 0;
+  for (size_t i = 0; i < limits->threads * limits->weights.parts; i++)
+    sum += (double)limits->weights.part[i].bytes;
+  return sum;
+}
+
+static int sample(const bench_place *place, bench_limits *limits) {
   const double read_window = 8e-3; /* seconds */
   hr_error err = {.status = HR_OK};
   hr_team *team = place->session->team;
   unsigned threads = limits->threads;
-  size_t part = part_bytes(buffer, threads);
-  bench_region region = {buffer->data, part, part, buffer->cursor};
   const perf_peaks *p = place->peaks;
   double now[BENCH_LIMITS] = {0};
-  now[BENCH_READ] = bench_rate_of_reading(team, threads, &region, read_window, &err);
+  now[BENCH_READ] = bench_rate_of_reading(team, threads, &limits->weights, read_window,
+                                          &limits->way, &err);
   now[BENCH_BARRIER] = bench_rate_of_barriers(team, threads, &err);
   if (p) {
     now[BENCH_INT8] = bench_rate_of_loop(team, threads, p->dot, p->dot_work, &err);
@@ -160,10 +237,10 @@ static int sample(bench_buffer *buffer, const bench_place *place, bench_limits *
   return HR_OK;
 }
 
-int bench_limits_sample(bench_buffer *buffer, bench_place *place) {
+int bench_limits_sample(bench_place *place) {
   for (size_t i = 0; i < 2; i++)
     if (place->limits[i].threads) {
-      int status = sample(buffer, place, &place->limits[i]);
+      int status = sample(place, &place->limits[i]);
       if (status != HR_OK) return status;
     }
   return HR_OK;
@@ -182,11 +259,21 @@ double bench_limit_best(const bench_limits *limits, bench_limit which) {
 
 /* --- Memory ------------------------------------------------------------------ */
 
+/* A thread's part of the buffer, a multiple of a step in each of its streams. */
+const bench_region *bench_buffer_for(bench_buffer *b, unsigned threads) {
+  size_t part = b->bytes / threads / BENCH_REGION_STEP * BENCH_REGION_STEP;
+  for (unsigned i = 0; i < threads; i++)
+    b->region.part[i] = (bench_part){b->data + i * part, part};
+  return &b->region;
+}
+
 /* Pages come where they are first written: near the thread that will read them. */
 static void touch(void *arg, unsigned thread, unsigned threads) {
   bench_buffer *b = arg;
-  size_t part = part_bytes(b, threads);
-  memset(b->data + thread * part, 1, thread + 1 == threads ? b->bytes - thread * part : part);
+  size_t from = (size_t)(b->region.part[thread].data - b->data);
+  size_t to = thread + 1 == threads ? b->bytes
+                                    : (size_t)(b->region.part[thread + 1].data - b->data);
+  memset(b->data + from, 1, to - from);
 }
 
 int bench_buffer_make(bench_buffer *buffer, size_t bytes, unsigned threads, hr_team *team) {
@@ -196,9 +283,9 @@ int bench_buffer_make(bench_buffer *buffer, size_t bytes, unsigned threads, hr_t
   size_t least = (size_t)threads * PERF_MOST_STREAMS * 4096;
   buffer->bytes = bytes > least ? bytes : least;
   buffer->most_threads = threads;
-  buffer->cursor = hr_calloc(threads, sizeof *buffer->cursor);
   buffer->data = hr_alloc_pages(buffer->bytes);
-  if (!buffer->data || !buffer->cursor) return cli_fail_memory();
+  if (!make_region(&buffer->region, threads, 1) || !buffer->data) return cli_fail_memory();
+  (void)bench_buffer_for(buffer, threads);
   if (hr_team_run(team, threads, touch, buffer, &err) != HR_OK)
     return cli_fail_error("limits", &err);
   hr_pages pages;
@@ -209,6 +296,6 @@ int bench_buffer_make(bench_buffer *buffer, size_t bytes, unsigned threads, hr_t
 
 void bench_buffer_free(bench_buffer *buffer) {
   hr_free_pages(buffer->data, buffer->bytes);
-  hr_free(buffer->cursor);
+  free_region(&buffer->region);
   *buffer = (bench_buffer){0};
 }

@@ -27,7 +27,7 @@ const char *bench_compiler(void) {
 }
 
 size_t bench_own_bytes(const bench *b) {
-  return b->image.bytes + b->buffer.bytes;
+  return b->image.bytes;
 }
 
 static const char *isa_of(const bench_test *t) {
@@ -225,11 +225,15 @@ static void add_result(cli_table *t, const bench_test *test, const bench_result 
   cli_table_add(t, test->amount.prompt ? "%.4f" : "-", r->first.median);
   cli_table_add(t, r->joules.count ? "%.4f" : "-", r->joules.median);
   add_share(t, r);
+  if (r->of_reading < 0)
+    cli_table_add(t, "-");
+  else
+    cli_table_add(t, "%.0f %%%s", r->of_reading, r->of_reading > 100 ? " (invalid)" : "");
 }
 
 static int print_results(const bench *b, cli_table_form form) {
   cli_table *t = cli_table_new(
-      "tier|threads:|work|tokens/s:|least:|sd:|p95 s:|first s:|J/token:|of limit");
+      "tier|threads:|work|tokens/s:|least:|sd:|p95 s:|first s:|J/token:|of limit|of reading:");
   for (size_t i = 0; i < b->tests; i++) {
     bench_result r;
     if (!bench_result_of(b, &b->test[i], &r)) {
@@ -349,7 +353,8 @@ static int print_csv(const bench *b) {
   if (b->kernels) return print_kernels(b, CLI_TABLE_CSV);
   cli_print(
       "model,tier,threads,work,tokens,depth,samples,tokens_per_second,least,most,sd,p95_seconds,"
-      "first_token_seconds,limit,percent,valid,digest,disturbed,joules_per_token,batch\n");
+      "first_token_seconds,limit,percent,valid,digest,disturbed,joules_per_token,batch,"
+      "reading_percent\n");
   for (size_t i = 0; i < b->tests; i++) {
     const bench_test *t = &b->test[i];
     bench_result r;
@@ -367,7 +372,8 @@ static int print_csv(const bench *b) {
       cli_print(",,,");
     cli_print(",%d-%016" PRIx64 ",%zu,", HR_ARITHMETIC, t->digest, r.disturbed);
     if (r.joules.count) cli_print("%.9g", r.joules.median);
-    cli_print(",%zu\n", t->amount.batch);
+    cli_print(",%zu,", t->amount.batch);
+    cli_print(r.of_reading < 0 ? "\n" : "%.4g\n", r.of_reading);
   }
   return HR_OK;
 }

@@ -27,12 +27,26 @@ static bool joules_of(const bench *b, const bench_test *t, cli_statistics *to) {
   return true;
 }
 
+/* The share of plain reading that the tokens reached in the median of the samples. */
+static bool share_of_reading(const bench_test *t, double *percent) {
+  double *each = calloc(t->count ? t->count : 1, sizeof *each);
+  size_t known = 0;
+  *percent = -1;
+  if (!each) return false;
+  for (size_t i = 0; i < t->count; i++)
+    if (t->reading[i] > 0) each[known++] = 100 * t->work.bytes / t->seconds[i] / t->reading[i];
+  if (known) *percent = cli_statistics_of(each, known).median;
+  free(each);
+  return true;
+}
+
 bool bench_result_of(const bench *b, const bench_test *t, bench_result *r) {
   char text[CLI_SENSOR_TEXT];
   *r = (bench_result){.bound = bench_bound_of(t, &t->work), .percent = -1};
   if (!bench_statistics_of(t->seconds, t->count, 0, &r->seconds) ||
       !bench_statistics_of(t->seconds, t->count, (double)bench_test_tokens(t), &r->rate) ||
-      !bench_statistics_of(t->first, t->count, 0, &r->first) || !joules_of(b, t, &r->joules))
+      !bench_statistics_of(t->first, t->count, 0, &r->first) || !joules_of(b, t, &r->joules) ||
+      !share_of_reading(t, &r->of_reading))
     return false;
   if (r->bound.seconds > 0 && r->seconds.median > 0)
     r->percent = 100 * r->bound.seconds / r->seconds.median;

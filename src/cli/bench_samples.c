@@ -106,21 +106,54 @@ static size_t passes_for(double seconds) {
   return seconds * (double)most > enough ? (size_t)(enough / seconds) + 1 : most;
 }
 
-/* Each token is the one picked after the one before. */
-static int run_generation(bench *b, const bench_test *t, double *seconds) {
+/* One token for each sequence, after the ones picked before. */
+static int generate(bench *b, const bench_test *t) {
   hr_error err;
   size_t batch = t->amount.batch;
-  for (size_t i = 0; i < batch; i++) b->next[i] = ids_of(b, i)[t->amount.depth];
-  double start = cli_now();
-  for (size_t i = 0; i < t->amount.tokens; i++) {
-    if (!bench_report_progress(b, (double)i / (double)t->amount.tokens))
-      return HR_ERROR_CANCELLED;
-    for (size_t q = 0; q < batch; q++) b->piece[q] = (hr_batch_piece){q, &b->next[q], 1};
-    if (call(b, t, batch, HR_LOGITS_LAST, &err) != HR_OK || !pick(b, t, &err))
-      return failed(t, &err);
-  }
-  *seconds = cli_now() - start;
+  for (size_t q = 0; q < batch; q++) b->piece[q] = (hr_batch_piece){q, &b->next[q], 1};
+  return call(b, t, batch, HR_LOGITS_LAST, &err) == HR_OK && pick(b, t, &err) ? HR_OK
+                                                                              : failed(t, &err);
+}
+
+/* The weights plainly read, between tokens: a machine whose memory is now fast, now
+ * slow is so for both. */
+typedef struct turns {
+  double rate; /* the sum of count windows */
+  size_t count;
+} turns;
+
+static int read_in_turn(const bench_test *t, turns *so_far) {
+  const double window = 5e-3; /* seconds */
+  const bench_limits *l = bench_limits_for(t->place, bench_test_many(t));
+  hr_error err = {.status = HR_OK};
+  double rate = bench_rate_of_reading_so(t->place->session->team, l->threads, &l->weights, window,
+                                         l->way, &err);
+  if (err.status != HR_OK) return cli_fail_error("limits", &err);
+  so_far->rate += rate;
+  so_far->count++;
   return HR_OK;
+}
+
+/* *seconds are those of the tokens; *reading is 0 unless it is wanted. */
+static int run_generation(bench *b, const bench_test *t, bool read, double *seconds,
+                          double *reading) {
+  const double enough = 20e-3; /* seconds of tokens between two windows of reading */
+  turns so_far = {0};
+  int status = HR_OK;
+  for (size_t i = 0; i < t->amount.batch; i++) b->next[i] = ids_of(b, i)[t->amount.depth];
+  for (size_t i = 0; status == HR_OK && i < t->amount.tokens;) {
+    double start = cli_now(), spent = 0;
+    while (status == HR_OK && i < t->amount.tokens && spent < enough) {
+      if (!bench_report_progress(b, (double)i++ / (double)t->amount.tokens))
+        return HR_ERROR_CANCELLED;
+      status = generate(b, t);
+      spent = cli_now() - start;
+    }
+    *seconds += spent;
+    if (status == HR_OK && read) status = read_in_turn(t, &so_far);
+  }
+  *reading = so_far.count ? so_far.rate / (double)so_far.count : 0;
+  return status;
 }
 
 /* --- Digests ----------------------------------------------------------------------- */
@@ -195,7 +228,7 @@ static int fill_at_half(bench *b, const bench_test *t) {
 }
 
 static int run_test(bench *b, bench_test *t, bool keep) {
-  double seconds = 0, first = 0;
+  double seconds = 0, first = 0, reading = 0;
   cli_state state[2];
   int status = fill_at_half(b, t);
   read_state(b, t->place, &state[0]);
@@ -203,7 +236,7 @@ static int run_test(bench *b, bench_test *t, bool keep) {
   if (status == HR_OK)
     status = b->set.block       ? run_block(b, t, &seconds, &first)
              : t->amount.prompt ? run_prompt(b, t, &seconds, &first)
-                                : run_generation(b, t, &seconds);
+                                : run_generation(b, t, keep, &seconds, &reading);
   bench_profile_stop(t, seconds * (double)t->passes, keep);
   if (b->set.block && !keep) t->passes = passes_for(seconds);
   read_state(b, t->place, &state[1]);
@@ -212,6 +245,7 @@ static int run_test(bench *b, bench_test *t, bool keep) {
   if (status == HR_OK) status = note_digest(b, t);
   if (status != HR_OK || !keep) return status;
   memcpy(t->state[t->count], state, sizeof state);
+  t->reading[t->count] = reading;
   /* a clock that stood still would make an infinite rate */
   t->seconds[t->count] = seconds > 1e-9 ? seconds : 1e-9;
   t->first[t->count++] = first > 1e-9 ? first : 1e-9;
@@ -238,7 +272,7 @@ static int run_round(bench *b, uint64_t round) {
     b->progress.from = step * (double)(round * b->tests + i);
     b->progress.size = step;
     if (!bench_report_progress(b, 0)) return HR_ERROR_CANCELLED;
-    if (keep && t->place != last) status = bench_limits_sample(&b->buffer, t->place);
+    if (keep && t->place != last) status = bench_limits_sample(t->place);
     last = t->place;
     double before = keep ? 0 : bench_resident();
     if (status == HR_OK) status = run_test(b, t, keep);

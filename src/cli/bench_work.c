@@ -5,6 +5,21 @@
 
 #include "bench.h"
 
+enum { LAYER_MATRICES = 7 };
+
+size_t bench_matrices(const hr_transformer *t) {
+  return (size_t)t->description.layers * LAYER_MATRICES + 1;
+}
+
+/* In the order in which a token meets them. */
+const hr_matrix *bench_matrix(const hr_transformer *t, size_t i) {
+  if (i == (size_t)t->description.layers * LAYER_MATRICES) return &t->head;
+  const hr_layer *l = &t->layer[i / LAYER_MATRICES];
+  const hr_matrix *const all[LAYER_MATRICES] = {&l->query, &l->key, &l->value, &l->output,
+                                                &l->gate,  &l->up,  &l->down};
+  return all[i % LAYER_MATRICES];
+}
+
 /* One matrix in a pass of some rows: its weights are read once. */
 static void add_matrix(const hr_matrix *m, size_t rows, bench_work *work) {
   if (!m->panels) return;
