@@ -363,3 +363,15 @@ Test(process, a_limit_of_a_control_group_is_a_sentence_not_the_end) {
                   0, NULL);
   expect_in_group("inside $H run -q --ids 1 -n 8 --seed 1", 0, NULL);
 }
+
+/* What is read and written goes by: neither has to fit. Files of a tmpfs are memory, though. */
+Test(process, files_larger_than_a_group_s_memory_are_packed_and_quantized_in_it) {
+  expect_in_group("[ \"$(stat -f -c %T $D)\" = tmpfs ] && exit 77\n"
+                  "$H bench -q --synthetic dim=768,layers=8,vocab=24000:f16 --save $D/m.gguf "
+                  "-p 1 -n 0 -r 1 >/dev/null\n"
+                  "[ $(stat -c %s $D/m.gguf) -gt 150000000 ] || exit 1\n"
+                  "inside $H quantize $D/m.gguf $D/q.gguf --type bf16 -q >/dev/null &&\n"
+                  "rm $D/q.gguf && inside $H pack $D/m.gguf $D/p -q &&\n"
+                  "$H pack $D/m.gguf $D/p2 -q && cmp $D/p $D/p2",
+                  0, NULL);
+}
