@@ -15,6 +15,16 @@ with_text() { # file, flags, to
   { printf "\\00$2\\014a b  cc\\303\\251 1 "; cat "$1"; } >"$3"
 }
 
+# What may lie beside config.json, as tests/fuzz/safetensors.c reads it.
+beside() { # letter, text
+  printf '\377%s%s\0' "$1" "$2"
+}
+index_of() { # tensors' file
+  printf '{"weight_map":{'
+  grep -aoE '"[^"_][^"]*": ?\{ ?"dtype"' "$1" | sed 's/:.*/:"model-00001-of-00001.safetensors"/' | paste -sd, -
+  printf '}}'
+}
+
 fill() { # folder
   case $target in
     gguf) cp "$fixtures"/families/*.gguf "$fixtures"/formats.gguf "$1" ;;
@@ -28,6 +38,21 @@ fill() { # folder
       for config in "$fixtures"/families/*_config.json; do
         name=${config%_config.json}
         { cat "$config"; printf '\0'; cat "$name.safetensors"; } >"$1/${name##*/}"
+      done
+      for pair in llama3:bpe gptneox:unigram bert:wordpiece; do
+        name=$fixtures/families/${pair%:*}
+        { cat "${name}_config.json"; printf '\0'
+          beside i "$(index_of "$name.safetensors")"
+          beside t "$(cat "$root/tests/fuzz/corpus/tokenizer/${pair#*:}.json")"
+          beside k '{"bos_token": {"content": "b"}, "chat_template": [{"name": "default", "template": "{{ x }}"}]}'
+          beside s '{"bos_token": "b", "eos_token": {"content": "c"}}'
+          beside g '{"eos_token_id": [1, 2], "bos_token_id": 0}'
+          beside c '{{ messages[0].content }}'
+          beside m '[{"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"}, {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}]'
+          beside b '{"max_seq_length": 5, "do_lower_case": false}'
+          beside e '{"prompts": {"query": "q: "}, "default_prompt_name": "query"}'
+          beside p '{"word_embedding_dimension": 32, "pooling_mode_cls_token": true}'
+          cat "$name.safetensors"; } >"$1/${name##*/}.folder"
       done ;;
     tokenizer)
       for flags in 0 2 4 6; do
