@@ -13,9 +13,10 @@
 # ROUNDS (5). A 0 for PROMPT or PREDICT leaves that out.
 #
 # Prints medians of the rounds, and the ratio ours / theirs of each round as
-# median, least and most. For generation, `limit` is what an engine would have to
-# theirs whose tokens took no more than reading the weights: the median of ours /
-# theirs over the share of plain reading that our tokens reached in the same round.
+# median, least and most. `limit` is what an engine would have to theirs that reached
+# the machine's limit: the median of ours / theirs over the share of it that headrow
+# reached in the same round, for generation of plainly reading the weights in turn with
+# the tokens, for prompts of the tightest of reading and the peaks of the products.
 # Status: 0 done, 2 usage, 3 a program or file failed.
 set -eu
 
@@ -55,7 +56,7 @@ work=$(mktemp -d)
 trap 'progress; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-# ours MODEL WORK TOKENS: tokens a second, and for generation the percent of reading
+# ours MODEL WORK TOKENS: tokens a second, and the percent of the limit
 ours() {
   p=0 n=0
   if [ "$2" = prompt ]; then p=$3; else n=$3; fi
@@ -63,8 +64,8 @@ ours() {
   "$headrow" bench "$1" -q --csv -r 1 -t "$threads" -p "$p" -n "$n" ${HEADROW_ARGS:-} \
     >"$work/out" 2>"$work/err" || fail 3 "headrow failed: $(cat "$work/err")"
   # The name of the model is in quotes and may hold commas.
-  awk '
-    NR == 1 { n = split($0, f, ","); while (n > 1 && f[n] != "reading_percent") n-- }
+  awk -v column="$([ "$2" = prompt ] && echo percent || echo reading_percent)" '
+    NR == 1 { n = split($0, f, ","); while (n > 1 && f[n] != column) n-- }
     NR == 2 { sub(/^"([^"]|"")*",/, ""); split($0, f, ","); print f[7], (n > 1 ? f[n - 1] : "") }
     ' "$work/out"
 }
