@@ -9,6 +9,7 @@
 
 #include "kernels/select.h"
 #include "perf/kernel_bench.h"
+#include "perf/limits.h"
 
 /* All rows of the run, for what only its end can tell. */
 static struct {
@@ -47,6 +48,9 @@ static bool is_group(const char *name) {
 
 static int run_tier(const hr_kernels *t, int groups, char **group) {
   perf_kernel_end end = PERF_KERNEL_DONE;
+  const perf_peaks *peaks = perf_peaks_of(t->isa);
+  if (peaks && strcmp(peaks->name, t->isa) != 0)
+    printf("%s has no peak loops of its own, those of %s are its limits\n", t->isa, peaks->name);
   if (groups == 0) end = perf_kernels(t, NULL, 0, print_row, NULL);
   for (int i = 0; i < groups && end == PERF_KERNEL_DONE; i++)
     end = perf_kernels(t, group[i], 0, print_row, NULL);

@@ -65,9 +65,9 @@ LOOP(tile_avxvnni, ONCE, TILE_AVXVNNI)
 LOOP(tile_avx512, ONCE, TILE_AVX512)
 
 static const perf_peaks all[] = {
-    {"avx2", madd_ymm, 320, fma_ymm, 80, tile_avx2, 2560},
-    {"avxvnni", dot_ymm, 320, fma_ymm, 80, tile_avxvnni, 3072},
-    {"avx512vnni", dot_zmm, 640, fma_zmm, 160, tile_avx512, 5120},
+    {"avx2", HR_CPU_AVX2, madd_ymm, 320, fma_ymm, 80, tile_avx2, 2560},
+    {"avxvnni", HR_CPU_AVXVNNI, dot_ymm, 320, fma_ymm, 80, tile_avxvnni, 3072},
+    {"avx512vnni", HR_CPU_AVX512VNNI, dot_zmm, 640, fma_zmm, 160, tile_avx512, 5120},
 };
 #elif defined(__aarch64__)
 /* Twenty sums, for cores with four pipes and a latency of four. */
@@ -101,18 +101,24 @@ LOOP(dot_neon, REPEAT_20, SDOT)
 LOOP(matrix_neon, REPEAT_20, SMMLA)
 
 static const perf_peaks all[] = {
-    {"neon", widen_neon, 160, fma_neon, 80, NULL, 0},
-    {"dotprod", dot_neon, 320, fma_neon, 80, NULL, 0},
-    {"i8mm", matrix_neon, 640, fma_neon, 80, NULL, 0},
+    {"neon", HR_CPU_NEON, widen_neon, 160, fma_neon, 80, NULL, 0},
+    {"dotprod", HR_CPU_DOTPROD, dot_neon, 320, fma_neon, 80, NULL, 0},
+    {"i8mm", HR_CPU_I8MM, matrix_neon, 640, fma_neon, 80, NULL, 0},
 };
 #else
-static const perf_peaks all[] = {{NULL, NULL, 0, NULL, 0, NULL, 0}};
+static const perf_peaks all[] = {{NULL, ~0u, NULL, 0, NULL, 0, NULL, 0}};
 #endif
 
-const perf_peaks *perf_peaks_of(const char *tier) {
+const perf_peaks *perf_peaks_of(const char *name) {
+  size_t tiers;
+  const hr_tier *tier = hr_tiers(&tiers);
+  uint32_t features = 0;
+  for (size_t i = 0; i < tiers; i++)
+    if (strcmp(tier[i].name, name) == 0) features = tier[i].needs;
+  const perf_peaks *best = NULL;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    if (all[i].tier && strcmp(all[i].tier, tier) == 0) return &all[i];
-  return NULL;
+    if (!(all[i].needs & ~features)) best = &all[i];
+  return best;
 }
 
 /* One step of one stream, with what every CPU of the architecture has. */

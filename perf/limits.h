@@ -8,12 +8,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The loops of a kernel tier, with the multiply-adds of one turn: the int8
- * products of the tier's own instructions, and its widest fp32 fma; and what the q8
- * product can reach of the first, all that it does to a tile but without memory
- * (NULL where there is none). */
+/* Loops of one set of instructions, with the multiply-adds of one turn: int8
+ * products, and the widest fp32 fma; and what the q8 product can reach of the first,
+ * all that it does to a tile but without memory (NULL where there is none). */
 typedef struct perf_peaks {
-  const char *tier;
+  const char *name; /* of the tier that brought them */
+  uint32_t needs;   /* the feature that they are */
   void (*dot)(size_t turns);
   double dot_work;
   void (*fma)(size_t turns);
@@ -22,8 +22,9 @@ typedef struct perf_peaks {
   double tile_work;
 } perf_peaks;
 
-/* NULL where a tier has none: the portable one is no machine's limit. The CPU
- * must have what the tier needs. */
+/* The best of what a kernel tier may use, by the features that it needs, so that a new one has
+ * peaks at once; where its name is another one's, say so beside the figures. NULL for the
+ * portable tier, which is no machine's limit. The CPU must have what the tier needs. */
 const perf_peaks *perf_peaks_of(const char *tier);
 
 /* Bytes of one load that the CPU has beside the narrowest, for its features (kernels/select.h):

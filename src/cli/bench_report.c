@@ -145,7 +145,10 @@ static void add_peaks(const bench *b, cli_table *t) {
   for (size_t i = 0; i < c->tiers; i++)
     for (size_t fp32 = 0; fp32 < 2; fp32++) {
       const bench_series *s = fp32 ? c->tier[i].fp32 : c->tier[i].int8;
-      cli_table_add(t, "%s, %s", fp32 ? "fp32" : "int8", c->tier[i].isa);
+      const char *isa = c->tier[i].isa, *by = c->tier[i].peaks->name;
+      bool own = strcmp(isa, by) == 0; /* a tier without loops of its own has another one's */
+      cli_table_add(t, "%s, %s%s%s", fp32 ? "fp32" : "int8", isa, own ? "" : " by loops of ",
+                    own ? "" : by);
       cli_table_add(t, fp32 ? "GFLOP/s" : "GOP/s");
       for (size_t all = 0; all < 2; all++) add_rate(t, bench_series_best(b, &s[all]));
     }
