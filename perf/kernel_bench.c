@@ -3,6 +3,7 @@
  * fma rates of loops that touch registers only, and the rate of plain reading. */
 #include "perf/kernel_bench.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
@@ -148,18 +149,28 @@ static double best_of(const double *x, size_t count) {
   return best;
 }
 
-static bool is_same_limit(const perf_kernel_row *a, const perf_kernel_row *b) {
-  bool of_machine = strcmp(a->bound, "memory") == 0 || strcmp(a->bound, "L1") == 0;
-  return strcmp(a->bound, b->bound) == 0 && a->threads == b->threads &&
-         (of_machine || strcmp(a->tier, b->tier) == 0);
+/* Of registers only, so that a core has it or is disturbed. */
+static bool is_peak(const perf_kernel_row *row) {
+  return strcmp(row->bound, "int8") == 0 || strcmp(row->bound, "fp32") == 0;
 }
 
-void perf_mark_busy(perf_kernel_row *rows, size_t count) {
+static bool is_same_limit(const perf_kernel_row *a, const perf_kernel_row *b) {
+  return strcmp(a->bound, b->bound) == 0 && a->threads == b->threads &&
+         (!is_peak(a) || strcmp(a->tier, b->tier) == 0);
+}
+
+void perf_mark_busy(perf_kernel_row *rows, size_t count, perf_seen *seen) {
   const double enough = 0.9;
+  for (size_t i = 0; seen && i < count; i++)
+    if (is_peak(&rows[i]))
+      perf_seen_add(seen, rows[i].tier, rows[i].bound, rows[i].limit / rows[i].threads);
   for (size_t i = 0; i < count; i++) {
     double best = rows[i].limit;
     for (size_t j = 0; j < count; j++)
       if (rows[j].limit > best && is_same_limit(&rows[i], &rows[j])) best = rows[j].limit;
+    if (seen && is_peak(&rows[i]) && rows[i].limit > 0)
+      best = fmax(best, rows[i].threads * perf_seen_best(seen, rows[i].tier, rows[i].bound));
+    rows[i].best = best;
     rows[i].busy = rows[i].limit < enough * best;
   }
 }

@@ -5,6 +5,7 @@
 #define HR_PERF_KERNEL_BENCH_H
 
 #include "kernels/kernels.h"
+#include "perf/seen.h"
 
 enum { PERF_MOST_ROUNDS = 100 };
 
@@ -19,13 +20,16 @@ typedef struct perf_kernel_row {
   double rate, limit; /* the best of the rounds; limit 0: the tier has none */
   const double *rates, *limits; /* [rounds], in the same unit; valid during the call */
   size_t rounds;
-  bool busy; /* set by perf_mark_busy */
+  bool busy; /* set by perf_mark_busy, with */
+  double best; /* of the same limit */
 } perf_kernel_row;
 
 /* Marks the rows of a whole run whose limit fell below 90 % of the best that the same limit
  * had anywhere in it, before or after: something else used the machine, they are no results.
- * int8 and fp32 are limits of a tier, memory and L1 the machine's; all of a number of threads. */
-void perf_mark_busy(perf_kernel_row *rows, size_t count);
+ * int8 and fp32 are limits of a tier, memory and L1 the machine's; all of a number of threads.
+ * With `seen` (NULL: without) int8 and fp32 are also compared with the best of earlier runs, and
+ * the best of this one is added; memory is not, which neighbours on the machine share. */
+void perf_mark_busy(perf_kernel_row *rows, size_t count, perf_seen *seen);
 
 /* The groups: products of many rows with int8 and with float weights, attention
  * of many rows, everything that reads memory for one row - by one thread and by as

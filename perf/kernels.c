@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * Speed of the kernels, each as a share of what limits it:
- *   kernels [--isa NAME] [q8|float|attention|decode|row...]
+ *   kernels [--isa NAME] [--no-cache] [q8|float|attention|decode|row...]
  * A share above 100 % is no result and is marked; at the end stand those of a limit
- * that a busy machine held below 90 % of its best in the run. */
+ * that a busy machine held below 90 % of its best in the run, or of a peak below 90 % of the
+ * best seen on this machine (perf/seen.h; --no-cache: of the run alone). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "kernels/select.h"
 #include "perf/kernel_bench.h"
 #include "perf/limits.h"
+#include "src/cli/user_file.h"
 
 /* All rows of the run, for what only its end can tell. */
 static struct {
@@ -32,12 +34,26 @@ static bool print_row(void *data, const perf_kernel_row *r) {
   return true;
 }
 
-static void print_busy(void) {
-  perf_mark_busy(run.row, run.count);
+static void print_busy(perf_seen *seen) {
+  perf_mark_busy(run.row, run.count, seen);
   for (size_t i = 0; i < run.count; i++)
     if (run.row[i].busy)
-      printf("invalid: busy machine: %s %s (limit %.1f)\n", run.row[i].kernel, run.row[i].shape,
-             run.row[i].limit);
+      printf("invalid: busy machine: %s %s (limit %.1f, once %.1f)\n", run.row[i].kernel,
+             run.row[i].shape, run.row[i].limit, run.row[i].best);
+}
+
+/* Beside the best of earlier runs. */
+static void print_busy_ever(void) {
+  static perf_seen seen;
+  char machine[PERF_MACHINE_TEXT], *path = cli_user_file("XDG_CACHE_HOME", ".cache", "peaks");
+  perf_this_machine(machine);
+  if (!path) fputs("kernels: no place for the best peaks seen: of this run alone\n", stderr);
+  if (path && !perf_seen_read(&seen, path, machine))
+    fprintf(stderr, "kernels: %s: not a list of peaks, passed over and written anew\n", path);
+  print_busy(path ? &seen : NULL);
+  if (path && seen.changed && !(cli_make_folders(path) && perf_seen_write(&seen, path)))
+    fprintf(stderr, "kernels: %s: the best peaks can't be kept\n", path);
+  free(path);
 }
 
 static bool is_group(const char *name) {
@@ -63,13 +79,17 @@ static int run_tier(const hr_kernels *t, int groups, char **group) {
 int main(int argc, char **argv) {
   const char *isa = NULL;
   int at = 1, status = 0;
-  if (argc > 2 && strcmp(argv[1], "--isa") == 0) {
-    isa = argv[2];
-    at = 3;
+  bool any = false, known = true, cached = true;
+  for (; at < argc && argv[at][0] == '-'; at++) {
+    if (strcmp(argv[at], "--no-cache") == 0)
+      cached = false;
+    else if (strcmp(argv[at], "--isa") == 0 && at + 1 < argc)
+      isa = argv[++at];
+    else
+      known = false;
   }
   size_t count;
   const hr_tier *tier = hr_tiers(&count);
-  bool any = false, known = true;
   for (int i = at; i < argc; i++) known = known && is_group(argv[i]);
   for (size_t i = 0; known && status == 0 && i < count; i++) {
     hr_kernels t;
@@ -79,8 +99,12 @@ int main(int argc, char **argv) {
     any = true;
     status = run_tier(&t, argc - at, argv + at);
   }
-  print_busy();
+  if (cached && any)
+    print_busy_ever();
+  else
+    print_busy(NULL);
   free(run.row);
-  if (!any) fputs("usage: kernels [--isa NAME] [q8|float|attention|decode|row...]\n", stderr);
+  if (!any)
+    fputs("usage: kernels [--isa NAME] [--no-cache] [q8|float|attention|decode|row...]\n", stderr);
   return any ? status : 2;
 }

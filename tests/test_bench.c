@@ -590,14 +590,96 @@ Test(bench, rows_of_a_busy_machine_are_marked) {
   static const bool busy[] = {true, false, false, true, false, false, false, true, false, false,
                               false};
   const size_t count = sizeof all / sizeof *all;
-  perf_mark_busy(all, count);
+  perf_mark_busy(all, count, NULL);
   for (size_t i = 0; i < count; i++) cr_expect_eq(all[i].busy, busy[i], "%zu", i);
-  perf_mark_busy(all, 0);
+  perf_mark_busy(all, 0, NULL);
+}
+
+/* A run that is slow all the time is found out by a quicker one before it, of the same machine. */
+Test(bench, peaks_are_remembered_between_runs) {
+  static perf_seen seen;
+  char path[] = "/tmp/headrow-peaks-XXXXXX";
+  int file = mkstemp(path);
+  cr_assert(file >= 0 && close(file) == 0 && unlink(path) == 0);
+  const perf_kernel_row quick[] = {
+      {.tier = "a", .bound = "int8", .threads = 1, .limit = 100},
+      {.tier = "a", .bound = "memory", .threads = 1, .limit = 10},
+      {.tier = "a", .bound = "fp32", .threads = 4, .limit = 400},
+      {.tier = "p", .bound = "int8", .threads = 1, .limit = 0},
+  };
+  perf_kernel_row run[4];
+  memcpy(run, quick, sizeof run);
+  cr_assert(perf_seen_read(&seen, path, "X, 2 CPUs"), "a file that is not there");
+  perf_mark_busy(run, 4, &seen);
+  for (size_t i = 0; i < 4; i++) cr_expect_not(run[i].busy, "%zu", i);
+  cr_assert(seen.changed && perf_seen_write(&seen, path));
+
+  /* Slow, steadily: the peaks are, and memory is not asked. */
+  static const double slow[] = {89, 5, 88, 0};
+  static const bool busy[] = {true, false, true, false};
+  for (size_t i = 0; i < 4; i++) run[i].limit = slow[i];
+  run[2].threads = 1;
+  cr_assert(perf_seen_read(&seen, path, "X, 2 CPUs"));
+  perf_mark_busy(run, 4, &seen);
+  for (size_t i = 0; i < 4; i++) cr_expect_eq(run[i].busy, busy[i], "%zu", i);
+  cr_expect_eq(run[0].best, 100);
+  cr_expect_not(seen.changed);
+
+  cr_assert(perf_seen_read(&seen, path, "X, 4 CPUs"));
+  cr_expect_eq(perf_seen_best(&seen, "a", "int8"), 0, "another machine's");
+  perf_mark_busy(run, 4, &seen);
+  for (size_t i = 0; i < 4; i++) cr_expect_not(run[i].busy, "%zu", i);
+  cr_assert(perf_seen_write(&seen, path));
+  cr_assert(perf_seen_read(&seen, path, "X, 2 CPUs"));
+  cr_expect_eq(perf_seen_best(&seen, "a", "int8"), 100, "is kept beside the other's");
+  unlink(path);
+}
+
+/* What is no such file, or was cut or changed, gives nothing. */
+Test(bench, a_broken_list_of_peaks_is_passed_over) {
+#define TITLE "headrow: best peaks seen, 1\n"
+  static const char *const broken[] = {
+      "",
+      "240.5 avx2 int8 X\n",
+      "headrow: best peaks seen, 2\n240.5 avx2 int8 X\n",
+      TITLE "240.5 avx2 int8 X\n240.5 avx2 in",
+      TITLE "240.5 avx2 int8\n",
+      TITLE "\n",
+      TITLE "nan avx2 int8 X\n",
+      TITLE "inf avx2 int8 X\n",
+      TITLE "-1 avx2 int8 X\n",
+      TITLE "quick avx2 int8 X\n",
+      TITLE "240.5 a_tier_with_a_name_too_long_for_it int8 X\n",
+  };
+#undef TITLE
+  static perf_seen seen;
+  char path[] = "/tmp/headrow-peaks-XXXXXX";
+  int file = mkstemp(path);
+  cr_assert(file >= 0);
+  for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+    size_t bytes = strlen(broken[i]);
+    cr_assert(ftruncate(file, 0) == 0 && pwrite(file, broken[i], bytes, 0) == (ssize_t)bytes);
+    cr_expect_not(perf_seen_read(&seen, path, "X"), "%s", broken[i]);
+    cr_expect_eq(perf_seen_best(&seen, "avx2", "int8"), 0, "%s", broken[i]);
+    perf_seen_add(&seen, "avx2", "int8", 7);
+    cr_expect(perf_seen_best(&seen, "avx2", "int8") == 7 && seen.changed);
+  }
+  close(file);
+  unlink(path);
+  cr_expect_not(perf_seen_read(&seen, "/", "X"), "a folder");
+  for (int i = 0; i < 3 * PERF_MOST_SEEN; i++) {
+    char tier[16];
+    snprintf(tier, sizeof tier, "t%d", i);
+    perf_seen_add(&seen, tier, "int8", i + 1);
+  }
+  cr_expect_eq(seen.count, PERF_MOST_SEEN);
+  cr_expect_eq(perf_seen_best(&seen, "t0", "int8"), 0, "the oldest go");
+  cr_expect_eq(perf_seen_best(&seen, "t191", "int8"), 192);
 }
 
 /* The command, by one tier and few rounds. */
 Test(bench, kernels_keep_all_their_samples) {
-  json_t *d = json_of("$H bench -q --kernels --only row,attention,q8 -r 5 "
+  json_t *d = json_of("$H bench -q --kernels --no-cache --only row,attention,q8 -r 5 "
                       "--isa $($H info --cpu --json | grep -o '\"product_q8\":\"[^\"]*' | "
                       "sed 's/.*__//') --json -");
   size_t i, seen = 0;
@@ -623,13 +705,30 @@ Test(bench, kernels_keep_all_their_samples) {
   }
   cr_expect_eq(seen, 7, "groups %zu", seen);
   json_decref(d);
-  result o = shell("$H bench --kernels --only row -r 2");
+  result o = shell("export XDG_CACHE_HOME=$D; $H bench --kernels --only row -r 2 --no-cache && "
+                   "test ! -e $D/headrow/peaks");
   cr_expect(o.status == 0 && strstr(o.out, "median") && strstr(o.out, "softmax__portable") &&
                 strstr(o.err, "fewer than 5 samples"),
             "%s%s", o.out, o.err);
   hr_kernels best;
   cr_assert(hr_kernels_select(&best, hr_cpu_features(), NULL));
   cr_expect(strstr(o.out, best.name.softmax), "every tier, %s too: %s", best.isa, o.out);
+  finish(&o);
+}
+
+/* What is no list of theirs is said to be none, and written anew. */
+Test(bench, peaks_are_kept_in_the_users_cache) {
+  hr_kernels best;
+  cr_assert(hr_kernels_select(&best, hr_cpu_features(), NULL));
+  if (!perf_peaks_of(best.isa)) return; /* a CPU for the definition alone */
+  result o = shell("export XDG_CACHE_HOME=$D/new HEADROW_ISA=$($H info --cpu --json | "
+                   "grep -o '\"product_q8\":\"[^\"]*' | sed 's/.*__//'); "
+                   "bench() { $H bench --kernels --only attention -r 1 >$D/o; }; "
+                   "bench && grep fp32 $D/new/headrow/peaks && echo x >$D/new/headrow/peaks && "
+                   "bench && grep fp32 $D/new/headrow/peaks && bench");
+  cr_expect(o.status == 0 && strstr(o.out, best.isa), "%d %s%s", o.status, o.out, o.err);
+  const char *word = strstr(o.err, "not a list of peaks");
+  cr_expect(word && !strstr(word + 1, "not a list of peaks"), "once: %s", o.err);
   finish(&o);
 }
 
@@ -1044,6 +1143,7 @@ Test(bench, what_can_not_be_measured_is_an_error) {
       {"$H bench --kernels --only row,nonsense", 2, "attention"},
       {"$H bench --kernels --only ''", 2, "attention"},
       {"$H bench --only row", 2, "--kernels"},
+      {"$H bench --no-cache builtin", 2, "--kernels"},
       {"$H bench -p 1 -n 0 --sysroot $D/none", 3, "none"},
       {"$H bench -b 0", 2, "--batch"},
       {"$H bench -b 2,x", 2, "--batch"},

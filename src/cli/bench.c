@@ -67,6 +67,8 @@ static const cli_option options[] = {
      AT(kernels)},
     {"only", 0, "LIST", "with --kernels: groups of them: q8, float, attention, decode, row",
      CLI_TEXT, AT(only)},
+    {"no-cache", 0, NULL, "with --kernels: no best peaks of earlier runs, and none kept", CLI_FLAG,
+     AT(no_cache)},
     {"json", 0, "FILE", "write all there is to know as JSON; -: in place of the table", CLI_TEXT,
      AT(json)},
     {"profile", 0, NULL, "where the time goes, by the parts of a pass", CLI_FLAG, AT(profile)},
@@ -217,6 +219,9 @@ static int check_usage(const bench_settings *s) {
     return cli_fail(HR_ERROR_USAGE, "--json -, --csv, --md: expected one of them");
   if (s->only && !s->kernels)
     return cli_fail(HR_ERROR_USAGE, "--only: names groups of kernels, expected --kernels");
+  if (s->no_cache && !s->kernels)
+    return cli_fail(HR_ERROR_USAGE, "--no-cache: is about the peaks of kernels, expected "
+                    "--kernels");
   if (s->kernels) return check_kernels_usage(s);
   return s->block ? check_block_usage(s) : HR_OK;
 }

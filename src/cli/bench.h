@@ -28,7 +28,7 @@ typedef struct bench_settings {
   const char *prompt, *predict, *depth, *batch, *threads; /* lists, NULL: default */
   cli_count repeat;
   const char *synthetic, *block, *save, *json, *only, *sysroot;
-  bool csv, markdown, profile, cold, kernels;
+  bool csv, markdown, profile, cold, kernels, no_cache;
 } bench_settings;
 
 /* What a machine can do at most, by the threads of a session; a sample a round. */

@@ -5,6 +5,7 @@
 
 #include "bench.h"
 #include "kernels/select.h"
+#include "user_file.h"
 
 enum { MOST_ROWS = 4096 };
 
@@ -91,6 +92,20 @@ static int run_tier(gathering *g, const hr_kernels *table, size_t before, size_t
   return HR_OK;
 }
 
+/* Beside the best peaks of earlier runs, which a file keeps. */
+static void mark_busy(bench *b) {
+  static perf_seen seen;
+  char machine[PERF_MACHINE_TEXT], *path = cli_user_file("XDG_CACHE_HOME", ".cache", "peaks");
+  perf_this_machine(machine);
+  if (!path) bench_warn(b, "no place for the best peaks seen: those of this run count alone");
+  if (path && !perf_seen_read(&seen, path, machine))
+    bench_warn(b, "%s: not a list of peaks, passed over and written anew", path);
+  perf_mark_busy(b->kernel, b->kernels, path ? &seen : NULL);
+  if (path && seen.changed && !(cli_make_folders(path) && perf_seen_write(&seen, path)))
+    bench_warn(b, "%s: the best peaks can't be kept", path);
+  free(path);
+}
+
 int bench_kernels(bench *b) {
   const cli_common *c = &b->set.common;
   size_t count, wanted = 0, done = 0;
@@ -122,7 +137,11 @@ int bench_kernels(bench *b) {
     if (usable[i] && hr_kernels_select(&table, hr_cpu_features(), tier[i].name))
       status = run_tier(&g, &table, done++, wanted);
   cli_end_progress(&progress);
-  perf_mark_busy(b->kernel, b->kernels);
-  if (status == HR_OK) bench_warn_of_few(b);
+  if (status != HR_OK) return status;
+  if (b->set.no_cache)
+    perf_mark_busy(b->kernel, b->kernels, NULL);
+  else
+    mark_busy(b);
+  bench_warn_of_few(b);
   return status;
 }
