@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 tier=${1:-full} names=
 case $tier in
   quick)
-    names="house elementary select operators position quant source load faults batch text template
+    names="house elementary select operators position quant source load faults api batch text template
       stops sensors compare fuzz_gguf fuzz_safetensors fuzz_packed fuzz_options fuzz_tokenizer
       fuzz_template fuzz_vocab"
     HEADROW_EMULATED=no ;;

@@ -156,6 +156,7 @@ Test(faults, keys_that_overflow_a_half_precision_cache_are_an_error) {
                                    HR_WEIGHTS_NATIVE, &file, &err);
     cr_assert(model, "%s", err.message);
     cr_expect_eq(evaluate(model, HR_CACHE_F16, &digest, &err), HR_ERROR_NUMERIC);
+    cr_expect(strstr(err.message, "the logit of token 0 after position 0 is"), "%s", err.message);
     cr_expect_eq(evaluate(model, HR_CACHE_F32, &digest, &err), HR_OK, "%s", err.message);
     hr_model_free(model);
     free(file);

@@ -206,6 +206,74 @@ Test(operators, attention) {
   }
 }
 
+enum { HEAD = 16, POSITIONS = 64 };
+
+/* Row `position` of values is this number throughout; keys are alike, so each weighs the same. */
+static float value_at(size_t position) {
+  return (float)position - 3;
+}
+
+/* Room for positions in either type, where all that no one may see is NaN. */
+typedef struct hidden_cache {
+  _Alignas(64) uint8_t keys[POSITIONS * HEAD * 4], values[POSITIONS * HEAD * 4];
+} hidden_cache;
+
+static void hide_all_but(const hr_kernels *k, bool half, size_t begin, size_t end,
+                         hidden_cache *c) {
+  float key[HEAD], value[HEAD];
+  memset(c, 0xff, sizeof *c); /* NaN as fp16 and as fp32 */
+  for (size_t p = begin; p < end; p++) {
+    for (size_t i = 0; i < HEAD; i++) {
+      key[i] = (float)i / HEAD;
+      value[i] = value_at(p);
+    }
+    (half ? k->store_key_f16 : k->store_key_f32)(key, HEAD, c->keys, p);
+    (half ? k->store_value_f16 : k->store_value_f32)(value, HEAD, c->values, p);
+  }
+}
+
+Test(operators, a_query_that_sees_no_key_gets_zeros_and_hidden_ones_are_not_touched) {
+  static hidden_cache c;
+  static const struct {
+    uint32_t begin, end;
+  } seen[] = {{5, 5}, {5, 9}, {0, 0}, {300, 310}, {8, 9}};
+  enum { LOOKERS = sizeof seen / sizeof *seen };
+  size_t tier = 0;
+  hr_kernels k;
+  while (next_tier(&tier, &k))
+    for (int half = 0; half < 2; half++) {
+      _Alignas(64) float q[HEAD], out[LOOKERS][HEAD], max[LOOKERS], sum[LOOKERS];
+      hr_query query[LOOKERS];
+      hide_all_but(&k, half, 5, 9, &c);
+      for (size_t i = 0; i < HEAD; i++) q[i] = 1 - (float)i / 8;
+      for (size_t n = 0; n < LOOKERS; n++) {
+        query[n] = (hr_query){.q = q, .first = seen[n].begin, .end = seen[n].end,
+                              .position = 9, .max = &max[n],
+                              .sum = &sum[n], .out = out[n]};
+        for (size_t i = 0; i < HEAD; i++) out[n][i] = NAN;
+      }
+      hr_attend attend = {.keys = c.keys, .values = c.values, .width = HEAD,
+                          .queries = query, .count = LOOKERS};
+      (half ? k.attend_f16 : k.attend_f32)(&attend);
+      for (size_t n = 0; n < LOOKERS; n++) {
+        size_t count = n == 3 ? 0 : seen[n].end - seen[n].begin; /* those are in another block */
+        double expected = 0;
+        for (size_t p = 0; p < count; p++) expected += (double)value_at(seen[n].begin + p);
+        cr_expect(count ? isfinite(max[n]) : max[n] == -INFINITY, "%s: %g", k.isa, (double)max[n]);
+        cr_expect_eq(sum[n], (float)count, "%s, query %zu: %g", k.isa, n, (double)sum[n]);
+        for (size_t i = 0; i < HEAD; i++)
+          cr_expect_eq(out[n][i], (float)expected, "%s, query %zu: %g", k.isa, n,
+                       (double)out[n][i]);
+      }
+      /* and one that saw none there takes nothing away from what it saw before */
+      float m = 2, l = 3, o[HEAD];
+      for (size_t i = 0; i < HEAD; i++) o[i] = (float)i;
+      k.attend_merge(&m, &l, o, max[0], sum[0], out[0], HEAD);
+      cr_expect(m == 2 && l == 3, "%s: %g %g", k.isa, (double)m, (double)l);
+      for (size_t i = 0; i < HEAD; i++) cr_expect_eq(o[i], (float)i);
+    }
+}
+
 /* --- Positions --------------------------------------------------------------- */
 
 Test(operators, rope_in_both_pairings) {

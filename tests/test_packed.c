@@ -390,6 +390,25 @@ Test(packed, every_field_replaced) {
 
 /* --- Lost while in use ------------------------------------------------------------ */
 
+/* Weights that are not read at the start: what is wrong with them is seen in what comes of them. */
+Test(packed, a_nan_in_its_weights_ends_the_answer_with_the_place) {
+  static const char damage[] =
+      "$H pack builtin $D/p -q; n=$(stat -c %s $D/p); head -c 200000 /dev/zero | tr '\\0' '\\377' |"
+      " dd of=$D/p bs=1 seek=$((n * 3 / 4)) conv=notrunc status=none; ";
+  static const char *const lines[] = {"$H run $D/p -q -n 8 -p 'Once upon'",
+                                      "$H logits $D/p -q --ids 1,2,3"};
+  for (size_t i = 0; i < 2; i++) {
+    char line[512];
+    snprintf(line, sizeof line, "%s%s", damage, lines[i]);
+    result r = shell(line);
+    cr_expect_eq(r.status, 5, "%s: %d: %s", lines[i], r.status, r.err);
+    cr_expect_eq(r.out_bytes, 0, "%s", lines[i]);
+    cr_expect(strstr(r.err, "the logit of token 0 after position ") && lines_of(r.err) == 1, "%s",
+              r.err);
+    finish(&r);
+  }
+}
+
 Test(packed, a_file_cut_while_it_is_used_ends_with_a_sentence) {
   result r = shell(
       "$H pack builtin $D/p -q; $H run $D/p -p 'Once upon a time' -n 1000000 --ignore-eos -c "
