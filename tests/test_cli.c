@@ -530,7 +530,7 @@ Test(cli, info_in_json) {
   json_t *memory = json_object_get(json_object_get(d, "model"), "memory");
   json_t *huge = json_object_get(memory, "huge_pages");
   const bool given = json_is_true(json_object_get(huge, "work"));
-  const double least = 2 << 20; /* bytes of a huge page */
+  const json_int_t least = 2 << 20; /* bytes of a huge page */
   cr_expect(json_is_boolean(json_object_get(huge, "cache")));
   cr_expect(json_is_true(json_object_get(huge, "weights")) ==
             (given && number_of(memory, "weights_bytes") >= least));
