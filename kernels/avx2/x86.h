@@ -56,8 +56,13 @@ void hr_avx2_fill(hr_kernels *table);
 void hr_avxvnni_fill(hr_kernels *table);
 void hr_avx512vnni_fill(hr_kernels *table);
 
-/* Loops whose count is a constant and whose arrays are registers. */
+/* Loops whose count is a constant and whose arrays are registers: clang makes these of them only
+ * when it is told that nothing of the loop stays. */
+#ifdef __clang__
+#define HR_UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define HR_UNROLL _Pragma("GCC unroll 32")
+#endif
 #define HR_INLINE __attribute__((always_inline)) static inline
 
 /* Makes the compiler have a value in a register here and now. */
