@@ -15,24 +15,45 @@
 
 enum { GROUP_BYTES = HR_PANEL_ROWS * HR_Q8_GROUP, GROUPS = HR_Q8_BLOCK / HR_Q8_GROUP };
 
-/* The sum of one block joins the chain: fma((float)s, ws * xs, sum). */
-HR_INLINE lanes q8_scale(ints s, lanes ws, lanes xs, lanes sum) {
-  return lanes_fma(lanes_of_ints(s), lanes_mul(ws, xs), sum);
+/* Where a block of a panel lies: its weights, and its scales from there. To the block behind
+ * it are `step` bytes, by turns 512 and 576. */
+typedef struct q8_place {
+  const char *weights;
+  ptrdiff_t scales, step;
+} q8_place;
+
+HR_INLINE q8_place q8_place_of(const char *panel, size_t b) {
+  ptrdiff_t at = (ptrdiff_t)hr_q8_weights_at(b);
+  return (q8_place){.weights = panel + at,
+                    .scales = (ptrdiff_t)hr_q8_scales_at(b) - at,
+                    .step = (ptrdiff_t)hr_q8_weights_at(b + 1) - at};
+}
+HR_INLINE void q8_advance(q8_place *at) {
+  const ptrdiff_t both = -(HR_Q8_SCALES_BYTES + HR_Q8_SCALES_BYTES / 2 + HR_Q8_BLOCK_BYTES);
+  at->weights += at->step;
+  at->step = HR_Q8_PAIR_BYTES - at->step;
+  at->scales = both - at->scales;
 }
 
-HR_INLINE lanes q8_weight_scales(const char *panel, size_t b) {
-  return lanes_load_half((const uint16_t *)(const void *)(panel + hr_q8_scales_at(b)));
+HR_INLINE lanes q8_weight_scales(const char *at) {
+  return lanes_load_half((const uint16_t *)(const void *)at);
 }
 
-/* Where a row's values, scales and offsets for block b are. */
-HR_INLINE const int8_t *q8_values(const char *x, size_t b) {
-  return (const int8_t *)x + b * HR_Q8_BLOCK;
+/* The block of quantized rows that is worked on: where its values, scales and offsets lie
+ * from a row's start. */
+typedef struct q8_columns {
+  size_t values, scales, offsets;
+} q8_columns;
+
+HR_INLINE q8_columns q8_columns_of(size_t k, size_t b) {
+  return (q8_columns){.values = b * HR_Q8_BLOCK,
+                      .scales = hr_q8_row_scales_at(k) + b * sizeof(float),
+                      .offsets = hr_q8_row_offsets_at(k) + b * sizeof(int32_t)};
 }
-HR_INLINE const float *q8_scales(const char *x, size_t blocks, size_t b) {
-  return (const float *)(const void *)(x + blocks * HR_Q8_BLOCK) + b;
-}
-HR_INLINE int32_t q8_offset(const char *x, size_t blocks, size_t b) {
-  return ((const int32_t *)(const void *)(x + blocks * (HR_Q8_BLOCK + 4)))[b];
+HR_INLINE void q8_columns_advance(q8_columns *c) {
+  c->values += HR_Q8_BLOCK;
+  c->scales += sizeof(float);
+  c->offsets += sizeof(int32_t);
 }
 
 #if !PREPARED
@@ -46,40 +67,67 @@ HR_INLINE weights weights_prepared(const char *at, const char *from) {
 }
 #endif
 
-/* The exact sums of one block, for a tile whose size the compiler knows. prepared: what
- * was made of the block's weights before; NULL: nothing. */
-HR_INLINE void q8_block(size_t panels, size_t rows, const char *panel, size_t panel_bytes,
-                        const char *prepared, const char *const *x, size_t k, size_t b,
-                        ints s[ROWS][4]) {
-  size_t blocks = hr_q8_blocks(k);
+/* The exact sums of one block, for a tile whose size the compiler knows. weights: of the
+ * block, in the first of the panels. is_prepared: what was made of them before is in prepared. */
+HR_INLINE void q8_block(size_t panels, size_t rows, const char *weights_at, size_t panel_bytes,
+                        bool is_prepared, const char *prepared, const char *const *x,
+                        const q8_columns *c, ints s[ROWS][4]) {
+  const char *of_panel[4];
+  HR_UNROLL for (size_t p = 0; p < panels; p++) {
+    of_panel[p] = weights_at + p * panel_bytes;
+    HR_IN_POINTER(of_panel[p]);
+  }
   HR_UNROLL for (size_t g = 0; g < GROUPS; g++) {
     weights w[4];
     HR_UNROLL for (size_t p = 0; p < panels; p++) {
-      const char *at = panel + p * panel_bytes + hr_q8_weights_at(b) + g * GROUP_BYTES;
-      w[p] = prepared ? weights_prepared(at, prepared + g * GROUP_BYTES) : weights_load(at);
+      const char *at = of_panel[p] + g * GROUP_BYTES;
+      w[p] = is_prepared ? weights_prepared(at, prepared + g * GROUP_BYTES) : weights_load(at);
     }
     HR_UNROLL for (size_t r = 0; r < rows; r++) {
-      ints v = ints_spread(q8_values(x[r], b) + g * HR_Q8_GROUP);
+      ints v = ints_spread((const int8_t *)x[r] + c->values + g * HR_Q8_GROUP);
+      int32_t offset = *(const int32_t *)(const void *)(x[r] + c->offsets);
       HR_UNROLL for (size_t p = 0; p < panels; p++)
-        s[r][p] = g ? q8_dot(s[r][p], w[p], v) : q8_first(q8_offset(x[r], blocks, b), w[p], v);
+        s[r][p] = g ? q8_dot(s[r][p], w[p], v) : q8_first(offset, w[p], v);
     }
+  }
+}
+
+/* The exact sums join the chains: fma((float)s, ws * xs, sum). scales_at: of the first panel. */
+HR_INLINE void q8_scale(size_t panels, size_t rows, const char *scales_at, size_t panel_bytes,
+                        const char *const *x, const q8_columns *c, ints s[ROWS][4],
+                        lanes sum[ROWS][4]) {
+  lanes ws[4];
+  HR_UNROLL for (size_t p = 0; p < panels; p++)
+    ws[p] = q8_weight_scales(scales_at + p * panel_bytes);
+  HR_UNROLL for (size_t r = 0; r < rows; r++) {
+    lanes xs = lanes_spread((const float *)(const void *)(x[r] + c->scales));
+    HR_UNROLL for (size_t p = 0; p < panels; p++)
+      sum[r][p] = lanes_fma(lanes_of_ints(s[r][p]), lanes_mul(ws[p], xs), sum[r][p]);
   }
 }
 
 /* A chunk of some panels, CHUNK blocks, stays in the second cache while all rows of a
  * row block pass by: ACTIVATION_BYTES of them, which stay there too, but FEWEST_ROWS at
- * least, because the weights are read once for every row block. Meanwhile the
- * chunk that comes next is fetched, AHEAD_LINES of each panel with a block.
- * MANY_CHUNKS_ROWS is the most rows of a row block whose rows have several chunks. */
+ * least, because the weights are read once for every row block. Meanwhile the chunk that
+ * comes next is fetched, a line of each panel with a block: more at a time would stand in the
+ * way of what is read now. Rows that the second cache can't hold meet a set of panels with one
+ * chunk, as many as have SUMS floats of sums, before they come to the next. */
 enum {
   CHUNK = PREPARED ? 32 : 64,
   PREPARED_BYTES = PREPARED ? CHUNK * HR_Q8_BLOCK_BYTES : 64,
-  AHEAD_LINES = 2,
   ACTIVATION_BYTES = 512 << 10,
   FEWEST_ROWS = 64,
+  SUMS = 16 << 10,
   MANY_CHUNKS_ROWS = ACTIVATION_BYTES / (CHUNK * (HR_Q8_BLOCK + 8))
 };
-_Static_assert(FEWEST_ROWS <= MANY_CHUNKS_ROWS, "sums of a row block");
+_Static_assert(FEWEST_ROWS <= MANY_CHUNKS_ROWS, "the most rows with sums");
+_Static_assert(MANY_CHUNKS_ROWS * PANELS * HR_PANEL_ROWS <= SUMS, "sums of a row block");
+
+/* On the stack, once for all sizes of tiles. */
+typedef struct q8_space {
+  _Alignas(64) float sums[SUMS];
+  _Alignas(64) char prepared[PREPARED_BYTES];
+} q8_space;
 
 typedef struct q8_chunk {
   const char *panel;
@@ -111,18 +159,17 @@ HR_INLINE void q8_end(const hr_product *p, const q8_chunk *c, size_t panels, siz
 }
 
 /* The weights that one panel needs a little later. */
-HR_INLINE void q8_fetch(const char *panel, size_t b) {
+HR_INLINE void q8_fetch(const char *weights_at) {
   if (ONE_AHEAD)
     HR_UNROLL for (size_t i = 0; i < HR_Q8_PAIR_BYTES / 2; i += 64)
-      _mm_prefetch(panel + hr_q8_weights_at(b) + ONE_AHEAD + i, _MM_HINT_T0);
+      _mm_prefetch(weights_at + ONE_AHEAD + i, _MM_HINT_T0);
 }
 
-/* Where many rows use a chunk: some lines of the next one, from ahead on. */
+/* Where many rows use a chunk: a line of the next one. */
 HR_INLINE const char *q8_fetch_next(const q8_chunk *c, size_t panels, const char *ahead) {
-  HR_UNROLL for (size_t line = 0; line < AHEAD_LINES; line++)
-    HR_UNROLL for (size_t i = 0; i < panels; i++)
-      _mm_prefetch(ahead + i * c->panel_bytes + line * 64, _MM_HINT_T1);
-  return ahead + AHEAD_LINES * 64;
+  HR_UNROLL for (size_t i = 0; i < panels; i++)
+    _mm_prefetch(ahead + i * c->panel_bytes, _MM_HINT_T1);
+  return ahead + 64;
 }
 
 /* Some rows against a chunk. Where they are few the first of them fetch it, and nothing
@@ -130,31 +177,26 @@ HR_INLINE const char *q8_fetch_next(const q8_chunk *c, size_t panels, const char
 HR_INLINE void q8_tile(const hr_product *p, q8_chunk *c, size_t panels, size_t rows, size_t row,
                        float *sums, bool few) {
   const char *x[ROWS];
-  size_t blocks = hr_q8_blocks(p->k);
   lanes sum[ROWS][4];
   HR_UNROLL for (size_t r = 0; r < rows; r++) x[r] = product_row(p, row + r);
   q8_start(c, panels, rows, sums, sum);
-  const char *ahead = c->ahead;
-  size_t lines = AHEAD_LINES * (c->end - c->begin);
+  q8_place at = q8_place_of(c->panel, c->begin);
+  q8_columns columns = q8_columns_of(p->k, c->begin);
+  const char *ahead = c->ahead, *prepared = c->prepared;
+  size_t blocks = c->end - c->begin;
   bool fetch = !few && c->ahead_lines > 0;
-  for (size_t b = c->begin; b < c->end; b++) {
+  for (size_t b = 0; b < blocks; b++) {
     ints s[ROWS][4];
-    const char *prepared = NULL;
-    if (few && row == 0) q8_fetch(c->panel, b);
+    if (few && row == 0) q8_fetch(at.weights);
     if (fetch) ahead = q8_fetch_next(c, panels, ahead);
-    if (PREPARED && !few) prepared = c->prepared + (b - c->begin) * HR_Q8_BLOCK_BYTES;
-    q8_block(panels, rows, c->panel, c->panel_bytes, prepared, x, p->k, b, s);
-    lanes ws[4];
-    HR_UNROLL for (size_t i = 0; i < panels; i++)
-      ws[i] = q8_weight_scales(c->panel + i * c->panel_bytes, b);
-    HR_UNROLL for (size_t r = 0; r < rows; r++) {
-      lanes xs = lanes_spread(q8_scales(x[r], blocks, b));
-      HR_UNROLL for (size_t i = 0; i < panels; i++)
-        sum[r][i] = q8_scale(s[r][i], ws[i], xs, sum[r][i]);
-    }
+    q8_block(panels, rows, at.weights, c->panel_bytes, PREPARED && !few, prepared, x, &columns, s);
+    q8_scale(panels, rows, at.weights + at.scales, c->panel_bytes, x, &columns, s, sum);
+    if (PREPARED) prepared += HR_Q8_BLOCK_BYTES;
+    q8_advance(&at);
+    q8_columns_advance(&columns);
   }
   c->ahead = ahead;
-  c->ahead_lines -= c->ahead_lines < lines ? c->ahead_lines : lines;
+  c->ahead_lines -= c->ahead_lines < blocks ? c->ahead_lines : blocks;
   q8_end(p, c, panels, rows, row, sums, sum);
 }
 
@@ -181,17 +223,21 @@ HR_INLINE void q8_rows(const hr_product *p, q8_chunk *c, size_t panels, size_t r
   }
 }
 
-/* What comes after a chunk: the next of the same panels, or the first of the panels behind
- * them; nothing behind the last. */
-HR_INLINE void q8_look_ahead(const hr_product *p, q8_chunk *c, size_t panels) {
-  bool last = c->end == hr_q8_blocks(p->k);
-  if (last && c->first / HR_PANEL_ROWS + panels >= product_panels(p)) {
-    c->ahead = c->panel;
-    c->ahead_lines = 0;
-    return;
-  }
-  c->ahead = last ? c->panel + panels * c->panel_bytes : c->panel + hr_q8_scales_at(c->end);
+/* What comes after a chunk: the same of the panels behind it, as long as there are some in its
+ * set, which starts at set_panel; then the set's next chunk; then the first of the next set;
+ * nothing behind the last. */
+HR_INLINE void q8_look_ahead(const hr_product *p, q8_chunk *c, size_t panels, bool last_of_set,
+                             const char *set_panel) {
+  const char *behind = c->panel + panels * c->panel_bytes;
   c->ahead_lines = (c->end - c->begin) * HR_Q8_PAIR_BYTES / 2 / 64 + 1;
+  if (!last_of_set) {
+    c->ahead = behind + hr_q8_scales_at(c->begin);
+  } else if (c->end < hr_q8_blocks(p->k)) {
+    c->ahead = set_panel + hr_q8_scales_at(c->end);
+  } else {
+    c->ahead = behind;
+    if (c->first / HR_PANEL_ROWS + panels >= product_panels(p)) c->ahead_lines = 0;
+  }
 }
 
 HR_INLINE void q8_prepare(const q8_chunk *c, char *to) {
@@ -200,26 +246,42 @@ HR_INLINE void q8_prepare(const q8_chunk *c, char *to) {
       weights_prepare(c->panel + hr_q8_weights_at(b) + i, to);
 }
 
-/* `panels` panels from output first on, for the rows of a row block. */
-HR_INLINE void q8_panels(const hr_product *p, size_t panels, size_t first, size_t row,
-                         size_t count, bool few) {
-  _Alignas(64) float sums[MANY_CHUNKS_ROWS * PANELS * 16];
-  _Alignas(64) char prepared[PREPARED_BYTES];
+/* A set: `steps` times `panels` panels, from output first on, for the rows of a row block. */
+HR_INLINE void q8_set(const hr_product *p, size_t panels, size_t steps, size_t first, size_t row,
+                      size_t count, bool few, q8_space *space) {
   size_t blocks = hr_q8_blocks(p->k);
-  q8_chunk c = {.panel = product_panel(p, HR_PANEL_Q8, first),
-                .panel_bytes = hr_panel_bytes(HR_PANEL_Q8, p->k),
-                .first = first,
-                .prepared = prepared,
-                .sums = sums};
+  q8_chunk c = {.panel_bytes = hr_panel_bytes(HR_PANEL_Q8, p->k), .prepared = space->prepared};
   for (; c.begin < blocks; c.begin = c.end) {
     c.end = c.begin + tile_rows(blocks - c.begin, CHUNK);
-    if (PREPARED && !few) q8_prepare(&c, prepared);
-    q8_look_ahead(p, &c, panels);
-    q8_rows(p, &c, panels, row, count, few);
+    for (size_t i = 0; i < steps; i++) {
+      c.first = first + i * panels * HR_PANEL_ROWS;
+      c.panel = product_panel(p, HR_PANEL_Q8, c.first);
+      c.sums = space->sums + i * count * panels * HR_PANEL_ROWS;
+      if (PREPARED && !few) q8_prepare(&c, space->prepared);
+      q8_look_ahead(p, &c, panels, i + 1 == steps, product_panel(p, HR_PANEL_Q8, first));
+      q8_rows(p, &c, panels, row, count, few);
+    }
   }
 }
 
-HR_INLINE size_t q8_row_block(const hr_product *p) {
+/* How often PANELS panels are in a set. */
+HR_INLINE size_t q8_steps(const hr_product *p, size_t count) {
+  bool all_stay = FEWEST_ROWS * hr_q8_row_bytes(p->k) <= ACTIVATION_BYTES;
+  return all_stay ? 1 : SUMS / (count * PANELS * HR_PANEL_ROWS);
+}
+
+/* The rows of a row block against all panels. */
+HR_INLINE void q8_row_block(const hr_product *p, size_t row, size_t count, q8_space *space) {
+  size_t panels = product_panels(p), most = q8_steps(p, count), i = 0;
+  for (size_t steps; i + PANELS <= panels; i += steps * PANELS) {
+    steps = (panels - i) / PANELS < most ? (panels - i) / PANELS : most;
+    q8_set(p, PANELS, steps, i * 16, row, count, false, space);
+  }
+  for (; i < panels; i++) q8_set(p, 1, 1, i * 16, row, count, false, space);
+}
+
+/* The most rows of a row block. */
+HR_INLINE size_t q8_most_rows(const hr_product *p) {
   size_t rows = ACTIVATION_BYTES / hr_q8_row_bytes(p->k) / ROWS * ROWS;
   return rows < FEWEST_ROWS ? FEWEST_ROWS : rows;
 }
@@ -229,32 +291,35 @@ HR_INLINE size_t q8_row_block(const hr_product *p) {
 enum { FEW_ROWS = 2 * ROWS };
 
 void KERNEL(product_q8)(const hr_product *p) {
-  size_t panels = product_panels(p), most = q8_row_block(p);
+  q8_space space;
+  size_t panels = product_panels(p), most = q8_most_rows(p);
   if (p->rows <= FEW_ROWS) {
-    for (size_t i = 0; i < panels; i++) q8_panels(p, 1, i * 16, 0, p->rows, true);
+    for (size_t i = 0; i < panels; i++) q8_set(p, 1, 1, i * 16, 0, p->rows, true, &space);
     return;
   }
   for (size_t row = 0, count; row < p->rows; row += count) {
     count = tile_rows(p->rows - row, most);
-    size_t i = 0;
-    for (; i + PANELS <= panels; i += PANELS) q8_panels(p, PANELS, i * 16, row, count, false);
-    for (; i < panels; i++) q8_panels(p, 1, i * 16, row, count, false);
+    q8_row_block(p, row, count, &space);
   }
 }
 
 /* One row: panel after panel, so that memory is read in one stream. Panels of few
  * columns end before several streams side by side get going. */
 HR_INLINE void q8_one(const hr_product *p, size_t first) {
-  const char *panel = product_panel(p, HR_PANEL_Q8, first), *x = p->x;
+  const char *x = p->x;
   size_t blocks = hr_q8_blocks(p->k);
-  lanes sum = lanes_set(0.0f);
+  q8_place at = q8_place_of(product_panel(p, HR_PANEL_Q8, first), 0);
+  q8_columns columns = q8_columns_of(p->k, 0);
+  lanes sum[ROWS][4] = {{lanes_set(0.0f)}};
   for (size_t b = 0; b < blocks; b++) {
     ints s[ROWS][4];
-    q8_fetch(panel, b);
-    q8_block(1, 1, panel, 0, NULL, &x, p->k, b, s);
-    sum = q8_scale(s[0][0], q8_weight_scales(panel, b), lanes_spread(q8_scales(x, blocks, b)), sum);
+    q8_fetch(at.weights);
+    q8_block(1, 1, at.weights, 0, false, NULL, &x, &columns, s);
+    q8_scale(1, 1, at.weights + at.scales, 0, &x, &columns, s, sum);
+    q8_advance(&at);
+    q8_columns_advance(&columns);
   }
-  product_finish(p, first, 0, sum);
+  product_finish(p, first, 0, sum[0][0]);
 }
 
 void KERNEL(product_one_q8)(const hr_product *p) {

@@ -67,5 +67,7 @@ void hr_avx512vnni_fill(hr_kernels *table);
 
 /* Makes the compiler have a value in a register here and now. */
 #define HR_IN_REGISTER(v) __asm__("" : "+v"(v))
+/* The same for an address: else it is made anew from its parts wherever it is used. */
+#define HR_IN_POINTER(at) __asm__("" : "+r"(at))
 
 #endif
