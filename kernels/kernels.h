@@ -19,12 +19,14 @@
  *   grid_errors         scales by 1
  *   norms, softmax      by a row
  *   attend              queries by 1; a call is one block of keys of one head
- *   attend_merge        elements by 16
+ *   attend_merge        elements by 16, each call with the old m and l
  *   stores              by a key or value
  *   rope_pairs          pairs by 1; rope_halves by a head
  *   activations, maps, add, scale, divide, conversions   elements by 1
  * Floats and halves that a slot takes may lie at any alignment of theirs; panels, quantized
- * rows and what a cache holds of a head begin at multiples of 64 bytes.
+ * rows and what a cache holds of a head begin at multiples of 64 bytes. Counts and lengths are at
+ * least 1 but where 0 is said to do. Outputs lie apart from inputs but where one may be the other,
+ * then the whole of it. Any float may be any number, an infinity or NaN.
  */
 #ifndef HR_KERNELS_KERNELS_H
 #define HR_KERNELS_KERNELS_H
@@ -37,6 +39,7 @@
 /* A rectangle of a matrix product: y[r][i] = sum over k of w[i][k] * x[r][k],
  * for outputs 0 <= i < n and rows 0 <= r < rows. A caller may cut a product
  * along n in steps of 16 (a panel) and along rows in steps of 1; k is whole.
+ * With one row the strides mean nothing.
  *
  * t = the sum; with bias t = t + bias[i]; with add t = y[r][i] + t; y = t.
  *
@@ -52,7 +55,7 @@ typedef struct hr_product {
   const void *panels; /* 64-byte aligned; panel p at p * hr_panel_bytes(type, k) */
   const void *x;      /* float rows: any alignment; quantized rows: 64-byte aligned */
   size_t x_stride;    /* bytes from row to row */
-  size_t k;           /* columns, at least 1 */
+  size_t k;           /* columns */
   size_t n;           /* outputs; the last panel may be used in part */
   size_t rows;
   const float *bias;  /* [n] or NULL */
@@ -64,21 +67,24 @@ typedef struct hr_product {
 typedef void hr_product_fn(const hr_product *product);
 
 /* Packs up to 16 rows of k columns, in the file's form, row r at src + r *
- * stride (bytes, no alignment), into one panel; missing rows become zero. */
+ * stride (bytes, no alignment), into one panel, all hr_panel_bytes of it; missing rows
+ * become zero, and so do the scales of a missing second block. Every bit is kept, those of
+ * NaN too. q8: rows of hr_q8_file_block, k a multiple of 32. */
 typedef void hr_pack_fn(const void *src, size_t stride, size_t rows, size_t k, void *panel);
 
-/* Quantizes one row of k floats. Per block of 32: m = largest magnitude (as
- * unsigned integers of the bits without sign). m infinite or NaN: scale NaN,
- * values 0. m below 2^-100: scale 0, values 0. Else scale = m / 127, value =
+/* Quantizes one row of k floats into the form in layout.h, offsets too. Per block of 32: m =
+ * largest magnitude (as unsigned integers of the bits without sign). m infinite or NaN: scale
+ * NaN, values 0. m below 2^-100: scale 0, values 0. Else scale = m / 127, value =
  * round-to-nearest-even(x * (127 / m)). A last short block is as if filled with
- * zeros. */
+ * zeros. What lies between the offsets and the row's end means nothing. */
 typedef void hr_quantize_fn(const float *x, size_t k, void *row);
 
-/* How far a block of 32 weights is from an int8 grid, for each of `count` scales (finite, not
- * zero): inverse = 1 / scale, q = x * inverse to nearest even within -128 .. 127,
+/* How far a block of 32 weights is from an int8 grid, for each of `count` scales, which may be
+ * 0 of them: inverse = 1 / scale; q = (x * inverse + R) - R with R = 1.5 * 2^23, x * inverse to
+ * nearest even where it is below 2^22; q > -128 ? q : -128, then q < 127 ? q : 127;
  * e = x - scale * q, error = the sum of e * e, or of weight * (e * e) where weight (32
  * values) is not NULL: eight sums, sum j over i mod 8 = j, ascending from +0; then
- * ((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7)). x * inverse is below 2^22 in magnitude. */
+ * ((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7)). */
 typedef void hr_grid_errors_fn(const float *x, const float *weight, const float *scales,
                                size_t count, float *errors);
 
@@ -108,7 +114,8 @@ typedef struct hr_query {
  * Visible keys are those of [first, end) that lie in the block; a query that
  * sees none gets max -infinity, sum 0 and out zero.
  *   s_j = chain over i ascending of fma(q_i, k_ji, s) from +0
- *   with cap: s = cap * tanh(s / cap);  then s = fma(-slope, |position - j|, s)
+ *   with cap: s = cap * tanh(s / cap);  then s = fma(-slope, |position - j|, s), where the
+ *   distance is exact and then rounded to binary32
  *   max = the largest visible s, in ascending order `s > m ? s : m` from -infinity, plus +0
  *   p_j = exp(s_j - max);  sum = sum16 over visible j with lane j mod 16
  *   out_i = chain over visible j ascending of fma(p_j, v_ji, out) from +0 */
@@ -124,22 +131,22 @@ typedef struct hr_attend {
 
 typedef void hr_attend_fn(const hr_attend *attend);
 
-/* Merges a later block's result (bm, bl, bo) into a running one, n a multiple
+/* Merges a later block's result (bm, bl, bo) into a running one, n elements of o, a multiple
  * of 16: m' = bm > m ? bm : m; a = exp(m - m'), b = exp(bm - m');
  * l = fma(bl, b, l * a); o = fma(bo, b, o * a). */
 typedef void hr_attend_merge_fn(float *m, float *l, float *o, float bm, float bl, const float *bo,
                                 size_t n);
 
 /* Puts one key (value) of width floats into the cache at a position, rounded to
- * the cache's type to nearest even. */
+ * the cache's type to nearest even. What lies past a value's width is not touched. */
 typedef void hr_store_fn(const float *x, size_t width, void *cache, size_t position);
 
-/* Rotates pairs by the angles of one position: c = cos[i], s = sin[i],
+/* Rotates pairs of x, [2 * half], in place by the angles of one position: c = cos[i], s = sin[i],
  *   y0 = fma(x0, c, -(x1 * s));  y1 = fma(x1, c, x0 * s)
  * for pairs (2i, 2i + 1) or (i, i + half), 0 <= i < half. */
 typedef void hr_rope_fn(float *x, const float *cos, const float *sin, size_t half);
 
-/* y[i] = f(x[i]), or f(x[i]) * up[i] when up is not NULL. y may be x or up.
+/* y[i] = f(x[i]), or the rounded f(x[i]) * up[i] when up is not NULL. y may be x or up.
  *   sigmoid, exp, tanh, erf: the sequences in kernels/portable/elementary.h
  *   relu x < 0 ? 0 : x + 0   relu2 relu(x) * relu(x)   silu x * sigmoid(x)
  *   gelu_erf  (0.5 * x) * (1 + erf(x * 0.70710678))
@@ -150,7 +157,7 @@ typedef void hr_activation_fn(const float *x, const float *up, float *y, size_t 
 /* y[i] = f(x[i]); y may be x. */
 typedef void hr_map_fn(const float *x, float *y, size_t n);
 
-/* x[i] = exp(x[i] - m) / s, m = largest x by `x > m ? x : m` from -infinity plus
+/* In place: x[i] = exp(x[i] - m) / s, m = largest x by `x > m ? x : m` from -infinity plus
  * +0, s = sum16 of the exponentials. */
 typedef void hr_softmax_fn(float *x, size_t n);
 
@@ -158,7 +165,8 @@ typedef void hr_softmax_fn(float *x, size_t n);
 typedef void hr_add_fn(float *y, const float *x, size_t n);
 typedef void hr_scale_fn(float *y, float factor, size_t n);
 
-/* Conversions, to nearest even; widening is exact. */
+/* Conversions of fp16 or bf16, to nearest even; widening is exact. Beyond the largest is infinity,
+ * below the smallest normal number are fp16's and bf16's denormals. */
 typedef void hr_widen_fn(const uint16_t *x, float *y, size_t n);
 typedef void hr_narrow_fn(const float *x, uint16_t *y, size_t n);
 

@@ -196,7 +196,9 @@ static void check_one(const hr_kernels *ref, hr_product_fn *of_ref, hr_product_f
 
   product_call a = {of_ref, {.panels = panels.data, .x = x.data, .x_stride = x_stride, .k = s.k,
                              .n = s.n, .rows = s.rows, .bias = biased ? bias.data : NULL,
-                             .y = expected.data, .y_stride = y_stride, .add = add}}, b = a;
+                             .y = expected.data, .y_stride = y_stride, .add = add}}, b;
+  if (s.rows == 1 && seed % 2) a.product.x_stride = a.product.y_stride = 0;
+  b = a;
   b.slot = tested;
   b.product.y = y.data;
   hr_case c = hr_case_new(report, name, seed, "k=%zu n=%zu rows=%zu bias=%d add=%d weights=%d x=%d",
@@ -333,14 +335,15 @@ static void call_grid(const void *operands) {
   o->slot(o->x, o->weight, o->scales, o->count, o->errors);
 }
 
-/* Scales from far too fine, so that values are clipped, to far too coarse; of both signs. */
+/* Scales from far too fine, so that values are clipped, to far too coarse, of both signs; every
+ * fourth time anything at all. */
 static void check_grid_errors(const hr_kernels *ref, const hr_kernels *tested, hr_report *report) {
   if (hr_passed_over(report, ref->grid_errors == tested->grid_errors)) return;
-  static const float sizes[] = {1.0f, 0x1p-20f, 0x1p-140f, 0x1p120f};
+  static const float sizes[] = {1.0f, 0x1p-20f, 0x1p-100f, 0x1p120f};
   for (uint64_t seed = HR_TYPICAL; seed <= 400; seed++) {
     hr_random random = {seed};
     size_t count = hr_random_below(&random, 12), place = 4 * hr_random_below(&random, 16);
-    bool typical = seed == HR_TYPICAL, weighted = typical || seed % 2;
+    bool typical = seed == HR_TYPICAL, weighted = typical || seed % 3;
     if (typical) count = 16;
     hr_buffer x = hr_buffer_new(HR_Q8_BLOCK * 4, place), weight = hr_buffer_new(x.bytes, 4);
     hr_buffer scales = hr_buffer_new(count * 4, 4), expected = hr_buffer_new(count * 4, 4);
@@ -353,6 +356,11 @@ static void check_grid_errors(const hr_kernels *ref, const hr_kernels *tested, h
     for (size_t i = 0; i < count; i++) {
       float s = size * (i ? (float)(1 + hr_random_below(&random, 4000)) * 0x1p-9f : 1.0f);
       ((float *)scales.data)[i] = hr_random_next(&random) & 1 ? s : -s;
+    }
+    if (!typical && seed % 4 == 0) {
+      hr_fill_floats(&random, v, HR_Q8_BLOCK, (hr_values)(seed / 4 % HR_VALUES_KINDS));
+      hr_fill_floats(&random, w, HR_Q8_BLOCK, (hr_values)(seed / 24 % HR_VALUES_KINDS));
+      hr_fill_floats(&random, scales.data, count, some_values(&random, 2));
     }
     hr_buffer_keep(&x);
     hr_buffer_keep(&weight);

@@ -121,7 +121,8 @@ static void check_activation_once(hr_activation_fn *of_ref, hr_activation_fn *te
   hr_buffer x = hr_buffer_new(n * 4, 4), up = hr_buffer_new(n * 4, 8), y = hr_buffer_new(n * 4, 4);
   hr_buffer expected = hr_buffer_new(n * 4, 0);
   fill_for_functions(&random, x.data, n, kind);
-  hr_fill_floats(&random, up.data, n, typical || seed % 5 ? HR_VALUES_PLAIN : HR_VALUES_NAN);
+  hr_fill_floats(&random, up.data, n,
+                 seed % 5 ? HR_VALUES_PLAIN : (hr_values)(seed / 5 % HR_VALUES_KINDS));
   hr_buffer_keep(&x);
   hr_buffer_keep(&up);
   hr_buffer *out = where == OVER_X ? &x : where == OVER_UP ? &up : &y;
