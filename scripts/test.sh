@@ -4,7 +4,8 @@
 #
 #   scripts/test.sh quick   those done within seconds, under 3 minutes in all
 #   scripts/test.sh [full]  all, on this machine and on emulated CPUs
-#   scripts/test.sh long    full, then scripts/analysis.sh (static analysis, valgrind, sanitizers),
+#   scripts/test.sh long    full, then the errors of the elementary functions at every argument,
+#                           then scripts/analysis.sh (static analysis, valgrind, sanitizers),
 #                           then each fuzz target under libFuzzer, FUZZ_SECONDS (600) each
 #
 # HEADROW_TEST_DATA=FOLDER adds tests on model files that are not part of the
@@ -54,6 +55,9 @@ awk '/Synthesis: Tested:/ { gsub(/\033\[[0-9;]*m/, ""); gsub(/[^0-9|]/, ""); spl
            exit passed == 0 || failed > 0 }' "$log" build-tests/emulated.log || status=1
 [ "$emulated" = 0 ] || status=1
 [ "$tier" = quick ] && echo "headrow: NOT RUN: the tests that take longer (quick)"
+if [ "$tier" = long ]; then
+  ninja -C build-tests tests/kernels/elementary_all && build-tests/tests/kernels/elementary_all || status=1
+fi
 if [ "$tier" = long ]; then sh scripts/analysis.sh || status=1; fi
 if [ "$tier" = long ]; then sh scripts/fuzz.sh all "${FUZZ_SECONDS:-600}" || status=1; fi
 exit $status
