@@ -22,8 +22,9 @@
 #include "src/cli/synthetic.h"
 #include "src/cli/output.h"
 #include "tests/support/gguf_writer.h"
+#include "tests/support/sanitized.h"
 
-#if defined(__SANITIZE_ADDRESS__)
+#if WITH_ADDRESS_SANITIZER
 #include <sanitizer/lsan_interface.h>
 #define NO_LEAK() cr_assert_eq(__lsan_do_recoverable_leak_check(), 0)
 #define SKIP_SHADOWED() cr_skip("AddressSanitizer holds memory of its own")

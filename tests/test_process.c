@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "tests/support/gguf_writer.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/shell.h"
 
 #define MODELS HEADROW_SOURCE_ROOT "/models/"
@@ -248,7 +249,7 @@ Test(process, a_result_that_was_interrupted_leaves_no_file) {
   }
 }
 
-#if defined(__SANITIZE_ADDRESS__)
+#if WITH_ADDRESS_SANITIZER
 #define SKIP_WITHOUT_ADDRESSES() cr_skip("AddressSanitizer takes more addresses than this allows")
 #else
 #define SKIP_WITHOUT_ADDRESSES() (void)0

@@ -14,6 +14,7 @@
 #include "text/steps.h"
 #include "text/tokenizer.h"
 #include "text/utf8_stream.h"
+#include "tests/support/sanitized.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 #define MARK "\xe2\x96\x81"
@@ -1136,14 +1137,7 @@ static double cpu_seconds(void) {
 
 #define MEGABYTE ((size_t)1 << 20)
 #define PATTERNS 17
-#ifdef __has_feature
-#define SANITIZED __has_feature(address_sanitizer)
-#elif defined(__SANITIZE_ADDRESS__)
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
-#define SLOWDOWN (SANITIZED ? 32 : 1) /* a shorter text for the same time */
+#define SLOWDOWN (WITH_ADDRESS_SANITIZER ? 32 : 1) /* a shorter text for the same time */
 
 /* The last pattern is noise. */
 static void fill_text(char *text, size_t bytes, size_t pattern) {

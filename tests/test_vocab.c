@@ -14,6 +14,7 @@
 #include "model/source.h"
 #include "model/vocab.h"
 #include "text/tokenizer.h"
+#include "tests/support/sanitized.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 #define PLAIN 0u
@@ -810,7 +811,7 @@ Test(folder, tokenizes_with_its_own) {
 
 /* --- Time ------------------------------------------------------------------------------- */
 
-#if defined(__SANITIZE_ADDRESS__)
+#if WITH_ADDRESS_SANITIZER
 enum { LENGTH = 1 << 15 }; /* its allocator holds what is freed back for a while, page by page */
 #else
 enum { LENGTH = 1 << 20 };
