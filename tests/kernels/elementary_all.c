@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The error of exp, tanh, erf and sigmoid over every argument there is, against long double:
  *   elementary_all [FUNCTION...]
- * One line each; status 1 when a bound does not hold. Half an hour of two cores for all four. */
+ * One line each; status 1 when a bound does not hold. Minutes of two cores for all four. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
