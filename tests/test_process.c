@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: MIT
  * The command as a process: signals at any moment, little memory, files that ask for much. */
 #include <criterion/criterion.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "headrow/headrow.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/shell.h"
@@ -200,6 +206,103 @@ Test(process, threads_with_little_stack_are_refused) {
                    "OMP_STACKSIZE=8m $H run -q -n 2 -t 2 -p a");
   cr_expect_eq(r.status, 0, "%s", r.err);
   finish(&r);
+}
+
+/* A sandbox, as some containers are: no thread may choose its CPUs, nor any of a child.
+ * False where no filter of system calls can be set. */
+static bool refuse_affinity(void) {
+  struct sock_filter step[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sched_setaffinity, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const struct sock_fprog filter = {.len = sizeof step / sizeof *step, .filter = step};
+  cpu_set_t all;
+  if (sched_getaffinity(0, sizeof all, &all) != 0 ||
+      prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+    return false;
+  return sched_setaffinity(0, sizeof all, &all) != 0 && errno == EPERM;
+}
+
+static size_t count_of(const char *text, const char *word) {
+  size_t count = 0;
+  for (; (text = strstr(text, word)); text++) count++;
+  return count;
+}
+
+/* What one generation says, and answers, with threads of such wishes. */
+static void expect_warnings(const char *wishes, const char *word, const char *answer) {
+  char line[256];
+  snprintf(line, sizeof line, "$H run --temp 0 -n 4 -p Once %s", wishes);
+  result r = shell(line);
+  cr_expect_eq(r.status, 0, "%s: %s", line, r.err);
+  cr_expect_str_eq(r.out, answer, "%s", line);
+  cr_expect_eq(count_of(r.err, "warning: "), word ? 1 : 0, "%s: %s", line, r.err);
+  if (word)
+    cr_expect(strstr(r.err, "warning: the system refused to ") && strstr(r.err, word), "%s: %s",
+              line, r.err);
+  finish(&r);
+}
+
+static void expect_api_warning(hr_session_options options, bool any) {
+  hr_error err;
+  hr_model *model = hr_model_open(MODELS "builtin.gguf", NULL, &err);
+  cr_assert(model, "%s", err.message);
+  hr_session *session = hr_session_create(model, &options, &err);
+  cr_assert(session, "%s", err.message);
+  const char *warning = hr_session_warning(session);
+  cr_expect_eq(warning != NULL, any, "%u threads: %s", options.threads, warning);
+  if (any) cr_expect(warning && strstr(warning, "the system refused to "), "%s", warning);
+  cr_expect_eq(hr_session_eval(session, (int32_t[]){1, 2, 3}, 3, HR_LOGITS_LAST, &err), HR_OK);
+  hr_session_free(session);
+  hr_model_free(model);
+}
+
+static void expect_info(const char *wishes, const char *word, const char *pinned) {
+  char line[256];
+  snprintf(line, sizeof line, "$H info --cpu %s && $H info --cpu --json %s", wishes, wishes);
+  result r = shell(line);
+  cr_expect_eq(r.status, 0, "%s: %s", line, r.err);
+  cr_expect_eq(count_of(r.out, word), 3, "%s: %s", line, r.out); /* JSON has it twice */
+  cr_expect(strstr(r.out, pinned), "%s: %s", line, r.out);
+  finish(&r);
+}
+
+/* It costs a warning, one for all threads, and no more. */
+Test(process, pinning_that_is_refused_is_one_warning) {
+  char cores[32], crowded[48];
+  cpu_set_t all;
+  unsigned cpu = 0;
+  cr_assert_eq(sched_getaffinity(0, sizeof all, &all), 0);
+  for (unsigned i = 0; i < CPU_SETSIZE; i++)
+    if (CPU_ISSET(i, &all)) cpu = i; /* the last */
+  snprintf(cores, sizeof cores, "--cores %u", cpu);
+  snprintf(crowded, sizeof crowded, "%s -t 2", cores);
+  hr_session_options automatic, named;
+  hr_session_options_init(&automatic);
+  named = automatic;
+  named.cores = cores + strlen("--cores ");
+
+  result answer = shell("$H run --temp 0 -n 4 -p Once -q"), info = shell("$H info --cpu");
+  bool pins = strstr(info.out, "\npinned, each thread to one CPU") != NULL;
+  cr_expect(pins || strstr(info.out, "\nnot pinned: "), "%s", info.out);
+  expect_info(cores, "pinned, each thread to one CPU", "\"pinned\":true");
+  expect_api_warning(named, false);
+  if (!refuse_affinity()) cr_skip("no filter of system calls can be set here");
+
+  expect_warnings("", pins ? "pin " : NULL, answer.out);
+  expect_warnings(cores, "pin 1 of 1 threads", answer.out);
+  expect_warnings(crowded, "keep to the chosen CPUs 2 of 2 threads", answer.out);
+  expect_warnings("--no-pin", NULL, answer.out);
+  expect_api_warning(automatic, pins);
+  expect_api_warning(named, true);
+  if (pins) expect_info("", "not pinned: the system refuses it", "\"pinned\":false");
+  expect_info(cores, "not pinned: the system refuses it", "\"pinned\":false");
+  expect_info(crowded, "not kept to the chosen CPUs: the system refuses it",
+              "\"pinned\":false");
+  finish(&answer);
+  finish(&info);
 }
 
 /* --- Streams and files that are none ------------------------------------------------- */

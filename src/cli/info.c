@@ -56,8 +56,11 @@ static machine *machine_create(const cli_common *common, hr_error *err) {
                             .no_pin = common->no_pin};
   m->topology = hr_topology_load(NULL, err);
   if (m->topology &&
-      hr_placement_make(&m->placement, m->topology, &m->limits, &wishes, err) == HR_OK)
+      hr_placement_make(&m->placement, m->topology, &m->limits, &wishes, err) == HR_OK) {
+    if (m->limits.has_affinity)
+      hr_placement_try(&m->placement, m->topology, &m->limits.affinity);
     return m;
+  }
   hr_topology_free(m->topology);
   free(m);
   return NULL;

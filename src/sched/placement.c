@@ -355,6 +355,22 @@ void hr_placement_free(hr_placement *placement) {
   *placement = (hr_placement){0};
 }
 
+void hr_placement_try(hr_placement *placement, const hr_topology *topology,
+                      const hr_cpuset *affinity) {
+  hr_placement *p = placement;
+  hr_cpuset one = {0};
+  if (!p->pin && !p->keep) return;
+  hr_cpuset_add(&one, p->seat[0].os);
+  if (hr_topology_bind(topology, p->pin ? &one : &p->cpus)) {
+    (void)hr_topology_bind(topology, affinity);
+    return;
+  }
+  snprintf(p->pinned, sizeof p->pinned,
+           "not %s: the system refuses it, threads run where it puts them",
+           p->pin ? "pinned" : "kept to the chosen CPUs");
+  p->pin = p->keep = false;
+}
+
 /* --- In words ------------------------------------------------------------- */
 
 typedef struct {

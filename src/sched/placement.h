@@ -55,6 +55,11 @@ typedef struct hr_placement {
 hr_status hr_placement_make(hr_placement *placement, const hr_topology *topology,
                             const hr_limits *limits, const hr_wishes *wishes, hr_error *err);
 void hr_placement_free(hr_placement *placement);
+/* Tries in the calling thread, whose mask is affinity before and after, whether the system lets a
+ * thread be bound as the placement has it. Where it refuses, the placement no longer has it
+ * and says so. */
+void hr_placement_try(hr_placement *placement, const hr_topology *topology,
+                      const hr_cpuset *affinity);
 
 /* Tells the machine, the limits, the one that won and the map of threads, a
  * line at a time (without its newline). */
