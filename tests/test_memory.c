@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <ftw.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -1000,6 +1001,58 @@ static void write_packed(const char *from, const char *to) {
   fclose(f);
   hr_packed_file_finish(&packed);
   hr_model_free(model);
+}
+
+/* The value of a line of the mapping that holds the address, in bytes. */
+static size_t mapping_bytes(const void *address, const char *key) {
+  char line[512];
+  bool inside = false;
+  uintptr_t from, to;
+  FILE *f = fopen("/proc/self/smaps", "r");
+  cr_assert(f);
+  while (fgets(line, sizeof line, f)) {
+    if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &from, &to) == 2)
+      inside = (uintptr_t)address >= from && (uintptr_t)address < to;
+    if (!inside || strncmp(line, key, strlen(key)) != 0) continue;
+    fclose(f);
+    return strtoul(line + strlen(key), NULL, 10) * 1024;
+  }
+  fclose(f);
+  cr_assert_fail("%s is not told", key);
+  return 0;
+}
+
+/* Nothing of the file becomes the process's own, neither when it is opened nor when it is used. */
+Test(memory, weights_of_packed_files_are_mapped_not_copied) {
+  SKIP_SHADOWED();
+  hr_error err;
+  char plain[] = "/tmp/hr-synthetic-XXXXXX", path[] = "/tmp/hr-packed-XXXXXX";
+  close(mkstemp(plain));
+  close(mkstemp(path));
+  write_synthetic("dim=512,layers=4,vocab=16384:q8_0", plain);
+  write_packed(plain, path);
+  size_t before = status_bytes("RssAnon");
+  hr_model *model = hr_model_open(path, NULL, &err);
+  cr_assert(model, "%s", err.message);
+  size_t bytes = model->loaded.weight_bytes, own = status_bytes("RssAnon") - before;
+  cr_assert_gt(bytes, (size_t)24 << 20);
+  cr_expect_lt(own, bytes / 4, "%zu of %zu after opening", own, bytes);
+  hr_session_options s;
+  hr_session_options_init(&s);
+  s.context = 64;
+  hr_session *session = hr_session_create(model, &s, &err);
+  cr_assert(session, "%s", err.message);
+  cr_assert_eq(hr_session_eval(session, (int32_t[]){1, 2, 3}, 3, HR_LOGITS_LAST, &err), HR_OK);
+  own = status_bytes("RssAnon") - before;
+  cr_expect_lt(own, bytes / 2, "%zu of %zu after a pass", own, bytes);
+  const void *panels = model->loaded.transformer.head.panels;
+  cr_expect_geq(mapping_bytes(panels, "Size:"), bytes);
+  cr_expect_gt(mapping_bytes(panels, "Rss:"), bytes / 2, "the pass has read them");
+  cr_expect_eq(mapping_bytes(panels, "Anonymous:"), 0);
+  hr_session_free(session);
+  hr_model_free(model);
+  remove(plain);
+  remove(path);
 }
 
 Test(memory, every_failed_allocation_of_packed_files) {
