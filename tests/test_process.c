@@ -64,8 +64,13 @@ static void exec_line(const char *line) {
   _exit(99);
 }
 
+/* A shell may catch SIGINT until it has become the command; nobody but that catches SIGTERM. */
+static bool is_ready(pid_t process, int number) {
+  return catches(process, SIGTERM) && catches(process, number);
+}
+
 static void signal_after(pid_t process, int number, bool caught, long after_ms) {
-  for (int i = 0; caught && i < 6000 && !catches(process, number); i++) pause_ms(10);
+  for (int i = 0; caught && i < 6000 && !is_ready(process, number); i++) pause_ms(10);
   pause_ms(after_ms);
   kill(process, number);
 }
