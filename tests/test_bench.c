@@ -1357,3 +1357,68 @@ Test(bench, the_command_is_compared) {
   cr_expect_gt(limit, 1000);
   finish(&o);
 }
+
+/* --- Counted instructions --------------------------------------------------------- */
+
+/* The script with an emulator of which the counts are known: 5000000 for a run, and for each
+ * token 300 of headrow's and 1200 of the peer's. It wants a plugin to load. */
+static result counted(const char *options, const char *peer) {
+  char *line;
+  cr_assert_gt(asprintf(&line,
+                        "cd $D; : >m.gguf; : >headrow; : >peer; cat >emulator <<'END'\n"
+                        "#!/bin/sh\n"
+                        "if [ \"$1\" = --version ]; then echo 'qemu version 7.2.0'; exit; fi\n"
+                        "for word; do\n"
+                        "  case $word in *,to=*) so=${word%%%%,*} to=${word#*,to=} ;; esac\n"
+                        "  [ \"$before\" != -n ] || n=$word\n"
+                        "  before=$word\n"
+                        "done\n"
+                        "[ -s \"$so\" ] || exit 9\n"
+                        "case $* in *' run '*) each=300 ;; *) each=1200 ;; esac\n"
+                        "[ -n \"$SILENT\" ] || echo $((5000000 + n * each)) >\"$to\"\n"
+                        "shift 6; echo \"$@\" >>calls\n"
+                        "END\n"
+                        "chmod +x emulator; %s QEMU=./emulator HEADROW=./headrow SYSROOT=root "
+                        "sh $ROOT/perf/count.sh %s m.gguf; s=$?; cat calls; exit $s",
+                        options, peer),
+               0);
+  result o = shell(line);
+  free(line);
+  return o;
+}
+
+Test(bench, instructions_of_a_token_are_counted) {
+  result o = counted("FROM=2 TO=12", "./peer");
+  int ours, theirs;
+  double ratio;
+  cr_expect_eq(o.status, 0, "%s", o.err);
+  const char *row = strstr(o.out, "\nm.gguf");
+  cr_assert(row && sscanf(row, "\nm.gguf %d %d %lf", &ours, &theirs, &ratio) == 3, "%s", o.out);
+  cr_expect(ours == 300 && theirs == 1200, "%s", o.out);
+  EXPECT_NEAR(ratio, 0.25);
+  cr_expect(strstr(o.out,
+                   "./headrow run m.gguf --ids 1 -n 2 --ignore-eos --temp 0 -t 1 --no-pin -q\n"),
+            "%s", o.out);
+  cr_expect(strstr(o.out, "./peer -m m.gguf -p 0 -n 12 -t 1 -r 1 --no-warmup\n"), "%s", o.out);
+  finish(&o);
+  o = counted("", "./headrow"); /* two of headrow's builds */
+  cr_expect(o.status == 0 && strstr(o.out, " 1.00\n") && !strstr(o.out, "-m m.gguf"), "%s%s", o.out,
+            o.err);
+  finish(&o);
+}
+
+Test(bench, counts_that_are_none_are_errors) {
+  static const struct {
+    const char *options, *peer, *said;
+    int status;
+  } cases[] = {{"FROM=9 TO=3", "./peer", "FROM and TO: 9 and 3", 2},
+               {"FROM=x", "./peer", "expected numbers", 2},
+               {"", "./nosuch", "./nosuch: can't be read", 3},
+               {"SILENT=1", "./peer", "nothing was counted", 3}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    result o = counted(cases[i].options, cases[i].peer);
+    cr_expect(o.status == cases[i].status && strstr(o.err, cases[i].said), "%zu: %d %s", i,
+              o.status, o.err);
+    finish(&o);
+  }
+}
