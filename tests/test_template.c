@@ -395,6 +395,23 @@ Test(template, recursion_is_limited) {
                "{% endfor %}{{ n.l }}", HR_ERROR_FILE, "too deeply", "");
   expect_error("{% set n = namespace(l=[]) %}{% for i in range(2000) %}{% set n.l = [n.l] %}"
                "{% endfor %}{{ n.l == [n.l] }}{{ n.l | tojson }}", HR_ERROR_FILE, "too deeply", "");
+  expect_error("{% set n = namespace(t=()) %}{% for i in range(100000) %}{% set n.t = (n.t,) %}"
+               "{% endfor %}{{ {n.t: 1} | length }}", HR_ERROR_FILE, "too deeply", "");
+  expect_limit(repeated("{% set n = namespace(l=[1]) %}{% for i in range(60000) %}"
+                        "{% set n.l = [n.l] %}{% endfor %}{{ n.l | map('map'", ", 'map'", 60000,
+                        ") | list }}"),
+               "too deeply");
+}
+
+/* What a function keeps for itself is not a template's to set. */
+Test(template, a_cycler_cant_be_changed) {
+  expect_error("{% set c = cycler('a') %}{% set c.values = 4702111234474983745 %}{{ c.next() }}",
+               HR_ERROR_FILE, "namespace", "");
+  expect_error("{% set c = cycler('a') %}{% set c.values = [] %}{{ c.next() }}", HR_ERROR_FILE,
+               "namespace", "");
+  expect_error("{% set c = cycler('a') %}{% set c.current = 1 %}", HR_ERROR_FILE, "namespace", "");
+  expect_error("{{ cycler() }}", HR_ERROR_FILE, "'cycler'", "values");
+  expect_error("{{ cycler('a') }}", HR_ERROR_FILE, "'cycler'", "printed");
 }
 
 Test(template, work_and_memory_are_limited) {
@@ -413,10 +430,64 @@ Test(template, work_and_memory_are_limited) {
   expect_error("{{ 'a\nb' | indent(9000000000000000000) }}", HR_ERROR_FILE, "more than", "");
   expect_error("{{ '7'.zfill(9000000000000000000) }}", HR_ERROR_FILE, "more than", "");
   expect_error("{{ [1] | batch(9000000000000000000, 0) | list }}", HR_ERROR_FILE, "more than", "");
+  expect_error("{{ 'abc' | truncate(-9223372036854775807 - 1) }}", HR_ERROR_FILE, "no room", "");
+  expect_error("{{ 'abc' | truncate(3, leeway=-1) }}", HR_ERROR_FILE, "leeway", "");
   expect_error("{% set n = namespace(s='x') %}{% for i in range(40) %}"
                "{% set n.s = n.s.replace('x', 'xxx') %}{% endfor %}", HR_ERROR_FILE, "more than",
                "");
   expect_limit(repeated("", " ", (1 << 20) + 1, ""), "1048576");
+}
+
+/* What goes through a long text or list costs as much, though it is one word of the template. */
+Test(template, long_texts_and_lists_cost_steps) {
+  static const char *const expressions[] = {
+      "blank.strip()", "a.startswith(a)", "a.startswith(tuple)", "a.isalpha()", "zeros | int",
+      "a.count('')", "a.find('b')", "a.rsplit(tail)", "numbers | sum",
+      "numbers | select('none') | list", "empty | select | list", "empty | join",
+      "''.join(empty)",
+  };
+  for (size_t i = 0; i < sizeof expressions / sizeof *expressions; i++) {
+    char source[800];
+    snprintf(source, sizeof source,
+             "{%% set blank = '          ' * 100000 %%}{%% set a = 'aaaaaaaaaa' * 100000 %%}"
+             "{%% set zeros = '0000000000' * 100000 %%}{%% set empty = [''] * 100000 %%}"
+             "{%% set tail = 'aaaaaaaaaa' * 100 ~ 'b' %%}{%% set tuple = ('b',) * 100000 %%}"
+             "{%% set numbers = range(100000) %%}"
+             "{%% for i in range(400) %%}{%% if %s %%}{%% endif %%}{%% endfor %%}",
+             expressions[i]);
+    rendering r = render(source);
+    cr_expect(r.status == HR_ERROR_FILE && strstr(r.err.message, "steps"), "%s: %s",
+              expressions[i], r.status == HR_OK ? "no error" : r.err.message);
+    hr_template_output_finish(&r.out);
+  }
+  expect_error("{{ ('aaaaaaaaaa' * 100000).rfind('aaaaaaaaaa' * 100) }}", HR_ERROR_FILE, "steps",
+               "");
+  expect_error("{% set n = namespace(t=()) %}{% for i in range(28) %}{% set n.t = (n.t, n.t) %}"
+               "{% endfor %}{{ {n.t: 1} | length }}", HR_ERROR_FILE, "steps", "");
+}
+
+/* head and tail around each of many names, v10000 and on. */
+static char *numbered(const char *before, const char *head, const char *tail, size_t count,
+                      const char *after) {
+  size_t each = strlen(head) + sizeof "v10000" + strlen(tail);
+  char *text = calloc(strlen(before) + each * count + strlen(after) + 1, 1);
+  char *to = stpcpy(text, before);
+  for (size_t i = 0; i < count; i++) {
+    to = stpcpy(to, head);
+    to += sprintf(to, "v%zu", 10000 + i);
+    to = stpcpy(to, tail);
+  }
+  stpcpy(to, after);
+  return text;
+}
+
+Test(template, looking_up_names_costs_steps) {
+  expect_limit(numbered("", "{% set ", " = 1 %}", 2000,
+                        "{% for i in range(50000) %}{{ v10000 and '' }}{% endfor %}"),
+               "steps");
+  expect_limit(numbered("{% macro m(", "", "=1, ", 2000,
+                        "w=1) %}{% endmacro %}{% for i in range(400) %}{{ m(w=2) }}{% endfor %}"),
+               "steps");
 }
 
 Test(template, memory_that_runs_out_is_an_error) {

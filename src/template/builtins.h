@@ -41,4 +41,10 @@ static inline int64_t hr_whole_or(hr_machine *m, hr_datum d, int64_t otherwise) 
   return hr_truncate(m, d).integer;
 }
 
+/* How many characters a text has less than a width; 0: none. */
+static inline int64_t hr_gap(hr_machine *m, hr_text text, int64_t width) {
+  int64_t characters = (int64_t)hr_characters(m, text);
+  return width > characters ? width - characters : 0;
+}
+
 #endif

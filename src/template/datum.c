@@ -38,11 +38,25 @@ void *hr_machine_alloc(hr_machine *m, size_t count, size_t size) {
   return NULL;
 }
 
-bool hr_machine_step(hr_machine *m, size_t bytes) {
-  m->steps += 1 + bytes / 16;
-  if (m->steps > HR_TEMPLATE_STEPS)
+bool hr_machine_work(hr_machine *m, size_t bytes) {
+  m->work += bytes;
+  if (m->work > (uint64_t)HR_TEMPLATE_STEPS * HR_STEP_BYTES)
     hr_machine_fail(m, "takes more than %d steps", HR_TEMPLATE_STEPS);
   return !m->failed;
+}
+
+bool hr_machine_step(hr_machine *m, size_t bytes) {
+  return hr_machine_work(m, HR_STEP_BYTES + bytes);
+}
+
+bool hr_machine_enter(hr_machine *m) {
+  if (m->depth >= HR_TEMPLATE_DEPTH) hr_machine_fail(m, "is nested too deeply");
+  if (!m->failed) m->depth++;
+  return !m->failed;
+}
+
+void hr_machine_leave(hr_machine *m) {
+  m->depth--;
 }
 
 /* --- Lists and dicts ---------------------------------------------------------------- */
@@ -83,18 +97,18 @@ hr_dict *hr_dict_new(hr_machine *m) {
   return hr_machine_alloc(m, 1, sizeof(hr_dict));
 }
 
-static bool is_hashable(hr_datum d) {
-  if (d.kind == HR_TUPLE) {
-    for (size_t i = 0; i < d.list->count; i++)
-      if (!is_hashable(d.list->item[i])) return false;
-    return true;
-  }
-  return d.kind != HR_LIST && d.kind != HR_DICT;
+static bool is_hashable(hr_machine *m, hr_datum d) {
+  if (d.kind != HR_TUPLE) return d.kind != HR_LIST && d.kind != HR_DICT;
+  if (!hr_machine_enter(m)) return false;
+  size_t i = 0;
+  while (i < d.list->count && hr_machine_step(m, 0) && is_hashable(m, d.list->item[i])) i++;
+  hr_machine_leave(m);
+  return i == d.list->count;
 }
 
 const hr_datum *hr_dict_find(hr_machine *m, const hr_dict *dict, hr_datum key) {
   if (!dict) return NULL;
-  if (!is_hashable(key)) {
+  if (!is_hashable(m, key)) {
     hr_machine_fail(m, "a '%s' can't be a key", hr_kind_name(key));
     return NULL;
   }
@@ -103,9 +117,9 @@ const hr_datum *hr_dict_find(hr_machine *m, const hr_dict *dict, hr_datum key) {
   return NULL;
 }
 
-const hr_datum *hr_dict_find_name(const hr_dict *dict, hr_text name) {
+const hr_datum *hr_dict_find_name(hr_machine *m, const hr_dict *dict, hr_text name) {
   for (size_t i = 0; dict && i < dict->count; i++)
-    if (dict->key[i].kind == HR_TEXT_DATUM && hr_text_equal(dict->key[i].text, name))
+    if (dict->key[i].kind == HR_TEXT_DATUM && hr_name_is(m, dict->key[i].text, name))
       return &dict->value[i];
   return NULL;
 }
@@ -163,6 +177,7 @@ const char *hr_kind_name(hr_datum d) {
     case HR_FUNCTION: return "function";
     case HR_MACRO: return "macro";
     case HR_LOOP: return "loop";
+    case HR_CYCLER: return "cycler";
   }
   return "value";
 }
@@ -199,16 +214,10 @@ static bool equal_dicts(hr_machine *m, const hr_dict *a, const hr_dict *b) {
   return true;
 }
 
-static bool enter(hr_machine *m) {
-  if (m->depth >= HR_TEMPLATE_DEPTH) hr_machine_fail(m, "is nested too deeply");
-  if (!m->failed) m->depth++;
-  return !m->failed;
-}
-
 static bool equal_inside(hr_machine *m, hr_datum a, hr_datum b) {
-  if (!enter(m)) return false;
+  if (!hr_machine_enter(m)) return false;
   bool equal = a.kind == HR_DICT ? equal_dicts(m, a.dict, b.dict) : equal_lists(m, a.list, b.list);
-  m->depth--;
+  hr_machine_leave(m);
   return equal;
 }
 
@@ -228,7 +237,8 @@ bool hr_equal(hr_machine *m, hr_datum a, hr_datum b) {
     case HR_FUNCTION: return a.function == b.function;
     case HR_MACRO: return a.macro == b.macro;
     case HR_LOOP: return a.loop == b.loop;
-    case HR_STREAM: return a.list == b.list;
+    case HR_STREAM:
+    case HR_CYCLER: return a.list == b.list;
     case HR_NAMESPACE: return a.dict == b.dict;
     default: return false;
   }
@@ -245,13 +255,13 @@ static int compare_texts(hr_text a, hr_text b) {
 }
 
 static int compare_lists(hr_machine *m, const hr_list *a, const hr_list *b) {
-  if (!enter(m)) return 0;
+  if (!hr_machine_enter(m)) return 0;
   size_t i = 0;
   int order = 0;
   while (i < a->count && i < b->count && !m->failed && hr_equal(m, a->item[i], b->item[i])) i++;
   if (!m->failed && i < a->count && i < b->count) order = hr_compare(m, a->item[i], b->item[i]);
   else order = order_of((double)a->count, (double)b->count);
-  m->depth--;
+  hr_machine_leave(m);
   return order;
 }
 
@@ -274,8 +284,7 @@ bool hr_contains(hr_machine *m, hr_datum d, hr_datum item) {
     if (item.kind == HR_UNDEFINED) hr_fail_undefined(m, item);
     if (item.kind != HR_TEXT_DATUM)
       hr_machine_fail(m, "a '%s' can't be in a 'str'", hr_kind_name(item));
-    if (!hr_machine_step(m, d.text.length)) return false;
-    return hr_text_find(d.text, item.text, 0) != SIZE_MAX;
+    return !m->failed && hr_text_find(m, d.text, item.text, 0) != SIZE_MAX;
   }
   if (d.kind == HR_INT || d.kind == HR_BOOL || d.kind == HR_REAL || d.kind == HR_NONE) {
     hr_machine_fail(m, "nothing can be in a '%s'", hr_kind_name(d));
@@ -331,7 +340,7 @@ size_t hr_length(hr_machine *m, hr_datum d) {
     case HR_LIST:
     case HR_TUPLE: return d.list->count;
     case HR_DICT: return d.dict->count;
-    case HR_TEXT_DATUM: return hr_machine_step(m, d.text.length) ? hr_characters(d.text) : 0;
+    case HR_TEXT_DATUM: return hr_characters(m, d.text);
     case HR_UNDEFINED: return 0;
     case HR_LOOP: return d.loop->items->count;
     default:
@@ -360,25 +369,28 @@ static int shortest_digits(double x, char digits[32], int *point) {
   return n;
 }
 
+/* Digits with a point in front of digits[point], and a zero on the side that has none. */
+static void place_point(char *to, const char *digits, int n, int point) {
+  for (int i = point < 1 ? point - 1 : 0; i < n || i <= point; i++) {
+    if (i == point) *to++ = '.';
+    *to++ = i >= 0 && i < n ? digits[i] : '0';
+  }
+  *to = '\0';
+}
+
 /* As Python's repr and JSON write it: an exponent below 1e-4 and from 1e16 on. */
 static void add_real(hr_builder *b, double x, bool json) {
   char digits[32], text[64];
-  int point, used = 0;
+  int point;
   if (isnan(x)) return hr_add_literal(b, json ? "NaN" : "nan");
   if (isinf(x)) return hr_add_literal(b, json ? (x < 0 ? "-Infinity" : "Infinity")
                                               : (x < 0 ? "-inf" : "inf"));
   if (signbit(x)) hr_add_literal(b, "-");
   int n = shortest_digits(fabs(x), digits, &point);
+  hr_machine_step(b->machine, (size_t)n * HR_STEP_BYTES); /* each digit took a try */
   if (x == 0) point = 1;
   if (point > -4 && point <= 16) {
-    for (int i = point < 1 ? point : 1; i <= 0; i++)
-      text[used++] = '0', used += i == (point < 1 ? point : 1) ? (text[used] = '.', 1) : 0;
-    for (int i = 0; i < n || i < point; i++) {
-      text[used++] = i < n ? digits[i] : '0';
-      if (i + 1 == point) text[used++] = '.';
-    }
-    if (text[used - 1] == '.') text[used++] = '0';
-    text[used] = '\0';
+    place_point(text, digits, n, point);
   } else {
     snprintf(text, sizeof text, "%c%s%se%c%02d", digits[0], n > 1 ? "." : "", digits + 1,
              point > 0 ? '+' : '-', abs(point - 1));
@@ -471,14 +483,14 @@ static void add_plain(hr_builder *b, hr_datum d) {
 }
 
 void hr_add_repr(hr_builder *b, hr_datum d) {
-  if (!hr_machine_step(b->machine, 0) || !enter(b->machine)) return;
+  if (!hr_machine_step(b->machine, 0) || !hr_machine_enter(b->machine)) return;
   if (d.kind == HR_TEXT_DATUM)
     add_quoted(b, d.text);
   else if (d.kind == HR_UNDEFINED)
     hr_add_literal(b, "Undefined");
   else
     add_plain(b, d);
-  b->machine->depth--;
+  hr_machine_leave(b->machine);
 }
 
 hr_text hr_to_text(hr_machine *m, hr_datum d) {
@@ -514,7 +526,7 @@ static void add_json_text(hr_builder *b, hr_text text) {
 static void add_json_break(hr_builder *b, const hr_json_style *style, unsigned level) {
   if (!style->indented) return;
   hr_add_literal(b, "\n");
-  for (unsigned i = 0; i < level; i++) hr_add_text(b, style->indent);
+  for (unsigned i = 0; i < level && style->indent.length; i++) hr_add_text(b, style->indent);
 }
 
 static void add_json_list(hr_builder *b, const hr_list *list, const hr_json_style *style,
@@ -571,7 +583,7 @@ static void add_json_dict(hr_builder *b, const hr_dict *dict, const hr_json_styl
 }
 
 void hr_add_json(hr_builder *b, hr_datum d, const hr_json_style *style, unsigned level) {
-  if (!hr_machine_step(b->machine, 0) || !enter(b->machine)) return;
+  if (!hr_machine_step(b->machine, 0) || !hr_machine_enter(b->machine)) return;
   switch (d.kind) {
     case HR_NONE: hr_add_literal(b, "null"); break;
     case HR_BOOL: hr_add_literal(b, d.truth ? "true" : "false"); break;
@@ -583,7 +595,7 @@ void hr_add_json(hr_builder *b, hr_datum d, const hr_json_style *style, unsigned
     case HR_DICT: add_json_dict(b, d.dict, style, level); break;
     default: hr_machine_fail(b->machine, "a '%s' can't be written as JSON", hr_kind_name(d));
   }
-  b->machine->depth--;
+  hr_machine_leave(b->machine);
 }
 
 static hr_datum from_json_list(hr_machine *m, const json_t *json,
@@ -619,7 +631,7 @@ hr_datum hr_messages_from_json(hr_machine *m, const json_t *json) {
 
 hr_datum hr_from_json(hr_machine *m, const json_t *json) {
   hr_datum d = hr_none();
-  if (!hr_machine_step(m, 0) || !enter(m)) return d;
+  if (!hr_machine_step(m, 0) || !hr_machine_enter(m)) return d;
   switch (json_typeof(json)) {
     case JSON_OBJECT: d = from_json_dict(m, json, false); break;
     case JSON_ARRAY: d = from_json_list(m, json, hr_from_json); break;
@@ -632,7 +644,7 @@ hr_datum hr_from_json(hr_machine *m, const json_t *json) {
     case JSON_FALSE: d = hr_bool(json_is_true(json)); break;
     case JSON_NULL: break;
   }
-  m->depth--;
+  hr_machine_leave(m);
   return d;
 }
 
@@ -646,22 +658,30 @@ hr_scope *hr_scope_new(hr_machine *m, hr_scope *outer) {
   return scope;
 }
 
+/* NULL when this scope itself has none of that name. */
+static hr_variable *own_variable(hr_machine *m, const hr_scope *scope, hr_text name) {
+  hr_variable *v = scope->variables;
+  while (v && !hr_name_is(m, v->name, name)) v = v->next;
+  return v;
+}
+
 void hr_scope_set(hr_machine *m, hr_scope *scope, hr_text name, hr_datum value) {
   if (!scope) return;
-  for (hr_variable *v = scope->variables; v; v = v->next)
-    if (hr_text_equal(v->name, name)) {
-      v->value = value;
-      return;
-    }
-  hr_variable *v = hr_machine_alloc(m, 1, sizeof *v);
+  hr_variable *v = own_variable(m, scope, name);
+  if (v) {
+    v->value = value;
+    return;
+  }
+  v = hr_machine_alloc(m, 1, sizeof *v);
   if (!v) return;
   *v = (hr_variable){.next = scope->variables, .name = name, .value = value};
   scope->variables = v;
 }
 
-const hr_datum *hr_scope_find(const hr_scope *scope, hr_text name) {
-  for (; scope; scope = scope->outer)
-    for (const hr_variable *v = scope->variables; v; v = v->next)
-      if (hr_text_equal(v->name, name)) return &v->value;
+const hr_datum *hr_scope_find(hr_machine *m, const hr_scope *scope, hr_text name) {
+  for (; scope && hr_machine_work(m, 1); scope = scope->outer) {
+    const hr_variable *v = own_variable(m, scope, name);
+    if (v) return &v->value;
+  }
   return NULL;
 }

@@ -36,6 +36,7 @@ typedef enum hr_datum_kind {
   HR_FUNCTION,
   HR_MACRO,
   HR_LOOP,
+  HR_CYCLER,    /* a list of at least one, gone round and round */
   HR_ABSENT     /* an argument that was not given */
 } hr_datum_kind;
 
@@ -63,7 +64,7 @@ typedef struct hr_datum {
 struct hr_list {
   hr_datum *item;
   size_t count, capacity;
-  size_t next; /* of a stream: where it is */
+  size_t next; /* of a stream or a cycler: where it is */
 };
 
 /* Keeps the order in which members were added. */
@@ -76,6 +77,8 @@ typedef struct hr_scope hr_scope;
 typedef struct hr_builder hr_builder;
 typedef struct hr_node hr_node;
 
+enum { HR_STEP_BYTES = 16 }; /* bytes of text that are as much work as a step */
+
 typedef struct hr_machine {
   hr_arena arena;
   const char *name;   /* of the template */
@@ -83,7 +86,7 @@ typedef struct hr_machine {
   hr_error *err;
   hr_status status;
   bool failed;
-  uint64_t steps;
+  uint64_t work;      /* in bytes: HR_STEP_BYTES for each step */
   unsigned depth;
   uint32_t line;      /* of the node under evaluation */
   hr_scope *scope;
@@ -123,8 +126,15 @@ hr_datum hr_machine_fail(hr_machine *m, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* NULL after a failure that says so. */
 void *hr_machine_alloc(hr_machine *m, size_t count, size_t size);
-/* Counts work; false when there was too much of it, or after any failure. */
+/* Counts work: a step and the bytes that it goes through, or the bytes alone of
+ * what is a part of a step. Everything that loops counts, and a function over a
+ * text counts its bytes. False when there was too much, or after any failure. */
 bool hr_machine_step(hr_machine *m, size_t bytes);
+bool hr_machine_work(hr_machine *m, size_t bytes);
+/* Around everything that may call itself: one level deeper. False, and nothing to
+ * leave, when that is too deep or after any failure. */
+bool hr_machine_enter(hr_machine *m);
+void hr_machine_leave(hr_machine *m);
 /* A text for a message: "%.*s" with HR_SHOW(text). */
 #define HR_SHOW(t) (int)((t).length < 80 ? (t).length : 80), ((t).bytes ? (t).bytes : "")
 
@@ -167,7 +177,7 @@ hr_dict *hr_dict_new(hr_machine *m);
 void hr_dict_set(hr_machine *m, hr_dict *dict, hr_datum key, hr_datum value);
 /* NULL when there is none. */
 const hr_datum *hr_dict_find(hr_machine *m, const hr_dict *dict, hr_datum key);
-const hr_datum *hr_dict_find_name(const hr_dict *dict, hr_text name);
+const hr_datum *hr_dict_find_name(hr_machine *m, const hr_dict *dict, hr_text name);
 
 /* --- Asking values ------------------------------------------------------------- */
 
@@ -219,6 +229,8 @@ hr_text hr_built(const hr_builder *b);
 
 bool hr_text_is(hr_text a, const char *literal);
 bool hr_text_equal(hr_text a, hr_text b);
+/* hr_text_equal for a search through names: counts as work. */
+bool hr_name_is(hr_machine *m, hr_text name, hr_text wanted);
 hr_text hr_text_part(hr_text text, size_t from, size_t to);
 hr_text hr_concat(hr_machine *m, hr_text a, hr_text b);
 /* All bytes are data. */
@@ -226,12 +238,12 @@ hr_text hr_data_text(hr_machine *m, const char *bytes, size_t length);
 /* The code point at the start, -1 for a byte that belongs to none; *bytes is how
  * long it is. length is not 0. */
 int32_t hr_code_point(const char *bytes, size_t length, size_t *size);
-size_t hr_characters(hr_text text);
+size_t hr_characters(hr_machine *m, hr_text text);
 /* Python's str.isspace, for a code point. */
 bool hr_is_space(int32_t code_point);
 hr_text hr_strip(hr_text text, bool left, bool right);
-/* Where part begins in text at or after from; SIZE_MAX when it doesn't. */
-size_t hr_text_find(hr_text text, hr_text part, size_t from);
+/* Where part begins in text at or after from; SIZE_MAX when it doesn't, and after a failure. */
+size_t hr_text_find(hr_machine *m, hr_text text, hr_text part, size_t from);
 hr_text hr_replace(hr_machine *m, hr_text text, hr_text old, hr_text new_text, int64_t most);
 typedef enum hr_case { HR_UPPER, HR_LOWER, HR_TITLE, HR_CAPITAL } hr_case;
 hr_text hr_change_case(hr_machine *m, hr_text text, hr_case to);
@@ -261,7 +273,7 @@ struct hr_scope {
 hr_scope *hr_scope_new(hr_machine *m, hr_scope *outer);
 void hr_scope_set(hr_machine *m, hr_scope *scope, hr_text name, hr_datum value);
 /* NULL when no scope has it. */
-const hr_datum *hr_scope_find(const hr_scope *scope, hr_text name);
+const hr_datum *hr_scope_find(hr_machine *m, const hr_scope *scope, hr_text name);
 
 struct hr_macro {
   const hr_node *node; /* the statement: name, parameters, body */

@@ -26,6 +26,15 @@ static hr_datum item_or_undefined(const hr_loop *loop, size_t index, const char 
   return hr_undefined((hr_text){.bytes = name, .length = strlen(name)});
 }
 
+static hr_datum cycler_attribute(hr_list *list, hr_text name, bool *found) {
+  *found = true;
+  if (hr_text_is(name, "current")) return list->item[list->next];
+  if (hr_text_is(name, "pos")) return hr_int((int64_t)list->next);
+  if (hr_text_is(name, "items")) return hr_list_datum(HR_TUPLE, list);
+  *found = false;
+  return missing;
+}
+
 static hr_datum loop_attribute(const hr_loop *loop, hr_text name, bool *found) {
   int64_t count = (int64_t)loop->items->count, index = (int64_t)loop->index;
   *found = true;
@@ -44,6 +53,13 @@ static hr_datum loop_attribute(const hr_loop *loop, hr_text name, bool *found) {
     return item_or_undefined(loop, loop->index + 1, "there is no next item");
   *found = false;
   return missing;
+}
+
+/* What a loop or a cycler tells of itself. */
+static hr_datum own_attribute(hr_datum d, hr_text name, bool *found) {
+  *found = false;
+  if (d.kind == HR_LOOP) return loop_attribute(d.loop, name, found);
+  return d.kind == HR_CYCLER ? cycler_attribute(d.list, name, found) : missing;
 }
 
 /* A member, a character, an element; found tells whether there was one. */
@@ -71,11 +87,10 @@ static hr_datum find_method(hr_machine *m, hr_datum d, hr_text name) {
 }
 
 hr_datum hr_attribute(hr_machine *m, hr_datum d, hr_text name) {
-  bool found = false;
-  hr_datum value = missing;
-  if (m->failed) return value;
+  bool found;
+  if (m->failed) return missing;
   if (d.kind == HR_UNDEFINED) return hr_fail_undefined(m, d);
-  if (d.kind == HR_LOOP) value = loop_attribute(d.loop, name, &found);
+  hr_datum value = own_attribute(d, name, &found);
   if (found) return value;
   value = find_method(m, d, name);
   if (value.kind != HR_UNDEFINED) return value;
@@ -91,7 +106,7 @@ hr_datum hr_item(hr_machine *m, hr_datum d, hr_datum index) {
   if (found) return value;
   hr_text name = index.kind == HR_TEXT_DATUM ? index.text : hr_to_text(m, index);
   if (index.kind != HR_TEXT_DATUM) return hr_undefined(name);
-  if (d.kind == HR_LOOP) value = loop_attribute(d.loop, name, &found);
+  value = own_attribute(d, name, &found);
   if (found) return value;
   value = find_method(m, d, name);
   return value.kind == HR_UNDEFINED ? hr_undefined(name) : value;
@@ -177,15 +192,14 @@ static hr_text parameter(const char *names, size_t i) {
   return (hr_text){.bytes = names, .length = strcspn(names, " ")};
 }
 
-hr_datum hr_call_builtin(hr_machine *m, const hr_builtin *builtin, const char *what, hr_datum self,
-                         const hr_call *call) {
+static hr_datum bind_and_run(hr_machine *m, const hr_builtin *builtin, const char *what,
+                             hr_datum self, const hr_call *call) {
   hr_datum args[HR_MOST_PARAMETERS];
-  if (m->failed) return missing;
   if (strcmp(builtin->parameters, "*") == 0) return builtin->run(m, self, NULL, call);
   size_t used = 0;
   for (size_t i = 0; i < HR_MOST_PARAMETERS; i++) {
     hr_text name = parameter(builtin->parameters, i);
-    const hr_datum *named = name.length ? hr_dict_find_name(call->named, name) : NULL;
+    const hr_datum *named = name.length ? hr_dict_find_name(m, call->named, name) : NULL;
     args[i] = (hr_datum){.kind = HR_ABSENT};
     if (name.length && i < call->count) args[i] = call->item[i];
     else if (named) args[i] = *named;
@@ -197,6 +211,15 @@ hr_datum hr_call_builtin(hr_machine *m, const hr_builtin *builtin, const char *w
   if (used != call->count + (call->named ? call->named->count : 0))
     return hr_machine_fail(m, "%s '%s' does not take these arguments", what, builtin->name);
   return builtin->run(m, self, args, call);
+}
+
+/* map calls filters, map among them. */
+hr_datum hr_call_builtin(hr_machine *m, const hr_builtin *builtin, const char *what, hr_datum self,
+                         const hr_call *call) {
+  if (!hr_machine_step(m, 0) || !hr_machine_enter(m)) return missing;
+  hr_datum d = bind_and_run(m, builtin, what, self, call);
+  hr_machine_leave(m);
+  return d;
 }
 
 hr_datum hr_call_datum(hr_machine *m, hr_datum callee, const hr_call *call) {
@@ -255,6 +278,12 @@ static int64_t floor_divide(int64_t a, int64_t b) {
   return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
 }
 
+/* Of the sign of b. */
+static int64_t floor_rest(int64_t a, int64_t b) {
+  int64_t rest = a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
 static hr_datum power(hr_machine *m, int64_t base, int64_t exponent) {
   int64_t result = 1;
   if (exponent < 0) return hr_machine_fail(m, "'**' with a negative exponent is not supported");
@@ -277,7 +306,7 @@ static hr_datum integers(hr_machine *m, hr_operator op, int64_t a, int64_t b) {
     case HR_OP_MUL: overflow = __builtin_mul_overflow(a, b, &result); break;
     case HR_OP_DIV: return hr_real((double)a / (double)b);
     case HR_OP_FLOOR_DIV: return hr_int(floor_divide(a, b));
-    case HR_OP_MOD: return hr_int(a - floor_divide(a, b) * b);
+    case HR_OP_MOD: return hr_int(floor_rest(a, b));
     default: return power(m, a, b);
   }
   return overflow ? fail_overflow(m) : hr_int(result);
@@ -407,7 +436,7 @@ static hr_datum dict_node(hr_machine *m, const hr_node *node) {
 }
 
 static hr_datum name_node(hr_machine *m, const hr_node *node) {
-  const hr_datum *value = hr_scope_find(m->scope, node->text);
+  const hr_datum *value = hr_scope_find(m, m->scope, node->text);
   if (value) return *value;
   const hr_builtin *global = hr_find_global(node->text);
   if (global) return method(m, global, missing);
@@ -479,9 +508,8 @@ static hr_datum evaluate(hr_machine *m, const hr_node *node) {
 hr_datum hr_evaluate(hr_machine *m, const hr_node *node) {
   if (!hr_machine_step(m, 0)) return missing;
   m->line = node->line;
-  if (m->depth >= HR_TEMPLATE_DEPTH) return hr_machine_fail(m, "is nested too deeply");
-  m->depth++;
+  if (!hr_machine_enter(m)) return missing;
   hr_datum d = evaluate(m, node);
-  m->depth--;
+  hr_machine_leave(m);
   return m->failed ? missing : d;
 }

@@ -106,9 +106,9 @@ HR_BUILTIN(filter_escape) {
 
 HR_BUILTIN(filter_center) {
   hr_text text = hr_to_text(m, self);
-  int64_t gap = hr_whole_or(m, args[0], 80) - (int64_t)hr_characters(text);
-  if (gap <= 0 || m->failed) return hr_text_datum(text);
-  int64_t left = gap / 2 + (gap & hr_whole_or(m, args[0], 80) & 1);
+  int64_t width = hr_whole_or(m, args[0], 80), gap = hr_gap(m, text, width);
+  if (gap == 0 || m->failed) return hr_text_datum(text);
+  int64_t left = gap / 2 + (gap & width & 1);
   hr_text padded = hr_concat(m, spaces(m, left), text);
   return hr_text_datum(hr_concat(m, padded, spaces(m, gap - left)));
 }
@@ -132,10 +132,11 @@ static size_t prefix_bytes(hr_text text, int64_t characters) {
 HR_BUILTIN(filter_truncate) {
   hr_text text = hr_text_or(m, self, ""), end = hr_text_or(m, args[2], "...");
   int64_t length = hr_whole_or(m, args[0], 255), leeway = hr_whole_or(m, args[3], 5);
-  int64_t room = length - (int64_t)hr_characters(end);
-  if (room < 0) return hr_machine_fail(m, "'truncate' leaves no room for its end");
-  if ((int64_t)hr_characters(text) <= length + leeway) return hr_text_datum(text);
-  hr_text cut = hr_text_part(text, 0, prefix_bytes(text, room));
+  int64_t reserved = (int64_t)hr_characters(m, end);
+  if (length < reserved) return hr_machine_fail(m, "'truncate' leaves no room for its end");
+  if (leeway < 0) return hr_machine_fail(m, "the leeway of 'truncate' is below 0");
+  if ((int64_t)hr_characters(m, text) - length <= leeway) return hr_text_datum(text);
+  hr_text cut = hr_text_part(text, 0, prefix_bytes(text, length - reserved));
   const char *blank = cut.length ? memrchr(cut.bytes, ' ', cut.length) : NULL;
   if (!hr_truth(args[1]) && blank) cut.length = (size_t)(blank - cut.bytes);
   return hr_text_datum(hr_concat(m, cut, end));
@@ -147,6 +148,7 @@ HR_BUILTIN(filter_wordcount) {
   int64_t words = 0;
   bool inside = false;
   size_t size;
+  hr_machine_work(m, text.length);
   for (size_t i = 0; i < text.length; i += size) {
     int32_t c = hr_code_point(text.bytes + i, text.length - i, &size);
     bool part = c == '_' || hr_is_letter_or_digit(c);
@@ -229,7 +231,7 @@ HR_BUILTIN(filter_int) {
   if (self.kind == HR_UNDEFINED) return hr_fail_undefined(m, self);
   if (hr_is_number(self))
     return self.kind == HR_REAL && !isfinite(self.real) ? otherwise : hr_truncate(m, self);
-  if (self.kind != HR_TEXT_DATUM) return otherwise;
+  if (self.kind != HR_TEXT_DATUM || !hr_machine_work(m, self.text.length)) return otherwise;
   if (read_integer(self.text, (int)base, &value)) return hr_int(value);
   return read_real(self.text, &real) ? hr_truncate(m, hr_real(real)) : otherwise;
 }
@@ -238,7 +240,8 @@ HR_BUILTIN(filter_float) {
   double real;
   if (self.kind == HR_UNDEFINED) return hr_fail_undefined(m, self);
   if (hr_is_number(self)) return hr_real(hr_number(self));
-  if (self.kind == HR_TEXT_DATUM && read_real(self.text, &real)) return hr_real(real);
+  bool text = self.kind == HR_TEXT_DATUM && hr_machine_work(m, self.text.length);
+  if (text && read_real(self.text, &real)) return hr_real(real);
   return hr_given(args[0]) ? args[0] : hr_real(0);
 }
 

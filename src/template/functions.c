@@ -77,7 +77,8 @@ static void add_time(hr_builder *b, char format) {
   hr_machine *m = b->machine;
   const struct tm *t = m->now;
   char text[32];
-  if ((unsigned)t->tm_mon > 11 || (unsigned)t->tm_wday > 6) {
+  if ((unsigned)t->tm_mon > 11 || (unsigned)t->tm_wday > 6 || (unsigned)t->tm_yday > 365 ||
+      t->tm_year > 9999) {
     hr_machine_fail(m, "the time that was given is not valid");
     return;
   }
@@ -148,36 +149,11 @@ HR_BUILTIN(joiner) {
   return function_of(m, &next, hr_list_datum(HR_STREAM, list));
 }
 
-/* self is the namespace; `values` in it are those to go round, `next` and `reset` the functions. */
-static hr_datum turn(hr_machine *m, hr_datum self, bool reset) {
-  hr_list *list = hr_dict_find_name(self.dict, HR_TEXT("values"))->list;
-  hr_datum now = list->item[list->next % list->count];
-  list->next = reset ? 0 : (list->next + 1) % list->count;
-  hr_dict_set(m, self.dict, hr_literal("current"), list->item[list->next]);
-  return reset ? hr_none() : now;
-}
-
-HR_BUILTIN(cycler_next) {
-  return turn(m, self, false);
-}
-
-HR_BUILTIN(cycler_reset) {
-  return turn(m, self, true);
-}
-
 HR_BUILTIN(cycler) {
-  static const hr_builtin next = {"next", cycler_next, 0, ""};
-  static const hr_builtin reset = {"reset", cycler_reset, 0, ""};
   if (call->count == 0 || call->named) return hr_machine_fail(m, "'cycler' needs values");
   hr_list *list = hr_list_new(m, call->count);
   for (size_t i = 0; i < call->count; i++) hr_list_add(m, list, call->item[i]);
-  hr_datum turns = {.kind = HR_NAMESPACE, .dict = hr_dict_new(m)};
-  if (m->failed) return hr_none();
-  hr_dict_set(m, turns.dict, hr_literal("values"), hr_list_datum(HR_LIST, list));
-  hr_dict_set(m, turns.dict, hr_literal("current"), call->item[0]);
-  hr_dict_set(m, turns.dict, hr_literal("next"), function_of(m, &next, turns));
-  hr_dict_set(m, turns.dict, hr_literal("reset"), function_of(m, &reset, turns));
-  return turns;
+  return m->failed ? hr_none() : hr_list_datum(HR_CYCLER, list);
 }
 
 static const hr_builtin globals[] = {
@@ -318,6 +294,7 @@ static hr_datum all_cased(hr_machine *m, hr_datum d, hr_case as) {
   hr_text text = hr_to_text(m, d);
   bool cased = false;
   size_t size;
+  hr_machine_work(m, text.length);
   for (size_t i = 0; i < text.length; i += size)
     cased |= hr_is_cased(hr_code_point(text.bytes + i, text.length - i, &size));
   return hr_bool(cased && hr_text_equal(hr_change_case(m, text, as), text));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Methods: what Python's str, list and dict offer, and those of `loop`. */
+ * Methods: what Python's str, list and dict offer, and those of `loop` and cyclers. */
 #include <string.h>
 #include <utf8proc.h>
 
@@ -7,8 +7,8 @@
 
 /* --- Stripping and asking ------------------------------------------------------------ */
 
-static bool has_character(hr_text set, hr_text character) {
-  return hr_text_find(set, character, 0) != SIZE_MAX;
+static bool has_character(hr_machine *m, hr_text set, hr_text character) {
+  return hr_text_find(m, set, character, 0) != SIZE_MAX;
 }
 
 /* Without the characters of a set at the ends. */
@@ -16,8 +16,8 @@ static hr_datum strip_set(hr_machine *m, hr_datum self, hr_text set, bool left, 
   hr_list *list = hr_elements(m, self);
   size_t from = 0, to = list ? list->count : 0;
   if (!list) return hr_none();
-  while (left && from < to && has_character(set, list->item[from].text)) from++;
-  while (right && to > from && has_character(set, list->item[to - 1].text)) to--;
+  while (left && from < to && has_character(m, set, list->item[from].text)) from++;
+  while (right && to > from && has_character(m, set, list->item[to - 1].text)) to--;
   if (from == to) return hr_literal("");
   size_t begin = (size_t)(list->item[from].text.bytes - self.text.bytes);
   size_t end = (size_t)(list->item[to - 1].text.bytes - self.text.bytes) +
@@ -28,7 +28,9 @@ static hr_datum strip_set(hr_machine *m, hr_datum self, hr_text set, bool left, 
 static hr_datum strip(hr_machine *m, hr_datum self, hr_datum set, bool left, bool right) {
   if (hr_given(set) && set.kind != HR_NONE)
     return strip_set(m, self, hr_text_or(m, set, ""), left, right);
-  return hr_text_datum(hr_strip(self.text, left, right));
+  hr_text text = hr_strip(self.text, left, right);
+  hr_machine_work(m, self.text.length - text.length);
+  return hr_text_datum(text);
 }
 
 HR_BUILTIN(text_strip) {
@@ -43,17 +45,17 @@ HR_BUILTIN(text_rstrip) {
   return strip(m, self, args[0], false, true);
 }
 
-static bool affix_is(hr_text text, hr_text part, bool at_start) {
-  if (part.length > text.length) return false;
+static bool affix_is(hr_machine *m, hr_text text, hr_text part, bool at_start) {
+  if (part.length > text.length || !hr_machine_work(m, part.length)) return false;
   size_t from = at_start ? 0 : text.length - part.length;
   return hr_text_equal(hr_text_part(text, from, from + part.length), part);
 }
 
 /* part may be a tuple: any of them. */
 static hr_datum has_affix(hr_machine *m, hr_text text, hr_datum part, bool at_start) {
-  if (part.kind != HR_TUPLE) return hr_bool(affix_is(text, hr_text_or(m, part, ""), at_start));
-  for (size_t i = 0; i < part.list->count && !m->failed; i++)
-    if (affix_is(text, hr_text_or(m, part.list->item[i], ""), at_start)) return hr_bool(true);
+  if (part.kind != HR_TUPLE) return hr_bool(affix_is(m, text, hr_text_or(m, part, ""), at_start));
+  for (size_t i = 0; i < part.list->count && hr_machine_step(m, 0); i++)
+    if (affix_is(m, text, hr_text_or(m, part.list->item[i], ""), at_start)) return hr_bool(true);
   return hr_bool(false);
 }
 
@@ -67,26 +69,25 @@ HR_BUILTIN(text_endswith) {
 
 HR_BUILTIN(text_removeprefix) {
   hr_text part = hr_text_or(m, args[0], "");
-  bool there = affix_is(self.text, part, true);
+  bool there = affix_is(m, self.text, part, true);
   return hr_text_datum(hr_text_part(self.text, there ? part.length : 0, self.text.length));
 }
 
 HR_BUILTIN(text_removesuffix) {
   hr_text part = hr_text_or(m, args[0], "");
-  bool there = affix_is(self.text, part, false);
+  bool there = affix_is(m, self.text, part, false);
   return hr_text_datum(hr_text_part(self.text, 0, self.text.length - (there ? part.length : 0)));
 }
 
 /* Counted in characters, -1: not there. */
 static int64_t find(hr_machine *m, hr_text text, hr_datum part, bool last) {
   hr_text wanted = hr_text_or(m, part, "");
-  size_t at = hr_text_find(text, wanted, 0), next = at;
-  if (!hr_machine_step(m, text.length)) return -1;
+  size_t at = hr_text_find(m, text, wanted, 0), next = at;
   while (last && next != SIZE_MAX && hr_machine_step(m, 0)) {
     at = next;
-    next = hr_text_find(text, wanted, at + 1);
+    next = hr_text_find(m, text, wanted, at + 1);
   }
-  return at == SIZE_MAX ? -1 : (int64_t)hr_characters(hr_text_part(text, 0, at));
+  return at == SIZE_MAX ? -1 : (int64_t)hr_characters(m, hr_text_part(text, 0, at));
 }
 
 HR_BUILTIN(text_find) {
@@ -105,8 +106,9 @@ HR_BUILTIN(text_index) {
 HR_BUILTIN(text_count) {
   hr_text part = hr_text_or(m, args[0], "");
   int64_t count = 0;
-  if (part.length == 0) return hr_int((int64_t)hr_characters(self.text) + 1);
-  for (size_t at = 0; (at = hr_text_find(self.text, part, at)) != SIZE_MAX && hr_machine_step(m, 0);
+  if (part.length == 0) return hr_int((int64_t)hr_characters(m, self.text) + 1);
+  for (size_t at = 0;
+       hr_machine_step(m, 0) && (at = hr_text_find(m, self.text, part, at)) != SIZE_MAX;
        at += part.length)
     count++;
   return hr_int(count);
@@ -122,8 +124,9 @@ static bool is_digit(int32_t c) {
   return utf8proc_category(c) == UTF8PROC_CATEGORY_ND;
 }
 
-static hr_datum all_of(hr_text text, class_fn *is) {
+static hr_datum all_of(hr_machine *m, hr_text text, class_fn *is) {
   size_t size;
+  hr_machine_work(m, text.length);
   for (size_t i = 0; i < text.length; i += size) {
     int32_t c = hr_code_point(text.bytes + i, text.length - i, &size);
     if (c < 0 || !is(c)) return hr_bool(false);
@@ -132,19 +135,19 @@ static hr_datum all_of(hr_text text, class_fn *is) {
 }
 
 HR_BUILTIN(text_isalpha) {
-  return all_of(self.text, is_letter);
+  return all_of(m, self.text, is_letter);
 }
 
 HR_BUILTIN(text_isdigit) {
-  return all_of(self.text, is_digit);
+  return all_of(m, self.text, is_digit);
 }
 
 HR_BUILTIN(text_isalnum) {
-  return all_of(self.text, hr_is_letter_or_digit);
+  return all_of(m, self.text, hr_is_letter_or_digit);
 }
 
 HR_BUILTIN(text_isspace) {
-  return all_of(self.text, hr_is_space);
+  return all_of(m, self.text, hr_is_space);
 }
 
 static hr_datum test_of(hr_machine *m, hr_text name, hr_datum self) {
@@ -207,7 +210,7 @@ HR_BUILTIN(text_splitlines) {
 HR_BUILTIN(text_join) {
   const hr_list *list = hr_elements(m, args[0]);
   hr_builder b = {.machine = m};
-  for (size_t i = 0; list && i < list->count && !m->failed; i++) {
+  for (size_t i = 0; list && i < list->count && hr_machine_step(m, 0); i++) {
     if (i) hr_add_text(&b, self.text);
     hr_add_text(&b, hr_text_or(m, list->item[i], ""));
   }
@@ -244,9 +247,9 @@ static void add_fill(hr_builder *b, hr_text fill, int64_t count) {
 /* Filled up to a width on the left, the right or both. */
 static hr_datum justify(hr_machine *m, hr_text text, const hr_datum *args, bool left, bool right) {
   hr_text fill = hr_text_or(m, args[1], " ");
-  int64_t width = hr_whole_or(m, args[0], 0), gap = width - (int64_t)hr_characters(text);
-  if (hr_characters(fill) != 1) return hr_machine_fail(m, "the filling is not one character");
-  if (gap <= 0) return hr_text_datum(text);
+  int64_t width = hr_whole_or(m, args[0], 0), gap = hr_gap(m, text, width);
+  if (hr_characters(m, fill) != 1) return hr_machine_fail(m, "the filling is not one character");
+  if (gap == 0) return hr_text_datum(text);
   int64_t before = left && right ? gap / 2 + (gap & width & 1) : left ? gap : 0;
   hr_builder b = {.machine = m};
   add_fill(&b, fill, before);
@@ -269,7 +272,7 @@ HR_BUILTIN(text_center) {
 
 HR_BUILTIN(text_zfill) {
   bool sign = self.text.length && (self.text.bytes[0] == '-' || self.text.bytes[0] == '+');
-  int64_t gap = hr_whole_or(m, args[0], 0) - (int64_t)hr_characters(self.text);
+  int64_t gap = hr_gap(m, self.text, hr_whole_or(m, args[0], 0));
   hr_builder b = {.machine = m};
   hr_add_text(&b, hr_text_part(self.text, 0, sign));
   add_fill(&b, HR_TEXT("0"), gap);
@@ -279,7 +282,7 @@ HR_BUILTIN(text_zfill) {
 
 /* The value for "{}", "{0}" or "{name}". */
 static hr_datum format_value(hr_machine *m, hr_text field, const hr_call *call, size_t *next) {
-  const hr_datum *named = hr_dict_find_name(call->named, field);
+  const hr_datum *named = hr_dict_find_name(m, call->named, field);
   size_t index = 0;
   if (named) return *named;
   if (field.length == 0) index = (*next)++;
@@ -302,7 +305,7 @@ HR_BUILTIN(text_format) {
     if (brace && i + 1 < text.length && text.bytes[i + 1] == c) i++; /* doubled: itself */
     else if (c == '}') return hr_machine_fail(m, "a single '}' in a format");
     else if (c == '{') {
-      size_t end = hr_text_find(text, HR_TEXT("}"), i);
+      size_t end = hr_text_find(m, text, HR_TEXT("}"), i);
       if (end == SIZE_MAX) return hr_machine_fail(m, "a single '{' in a format");
       hr_datum value = format_value(m, hr_text_part(text, i + 1, end), call, &next);
       hr_add_text(&b, hr_to_text(m, value));
@@ -426,6 +429,24 @@ static const hr_builtin loop_methods[] = {
     {"changed", loop_changed, 0, "*"},
 };
 
+/* --- Cyclers ----------------------------------------------------------------------------- */
+
+HR_BUILTIN(cycler_next) {
+  hr_datum current = self.list->item[self.list->next];
+  self.list->next = (self.list->next + 1) % self.list->count;
+  return current;
+}
+
+HR_BUILTIN(cycler_reset) {
+  self.list->next = 0;
+  return hr_none();
+}
+
+static const hr_builtin cycler_methods[] = {
+    {"next", cycler_next, 0, ""},
+    {"reset", cycler_reset, 0, ""},
+};
+
 const hr_builtin *hr_find_method(hr_datum d, hr_text name) {
   switch (d.kind) {
     case HR_TEXT_DATUM: return HR_FIND(text_methods, name);
@@ -433,6 +454,7 @@ const hr_builtin *hr_find_method(hr_datum d, hr_text name) {
     case HR_LIST:
     case HR_TUPLE: return HR_FIND(list_methods, name);
     case HR_LOOP: return HR_FIND(loop_methods, name);
+    case HR_CYCLER: return HR_FIND(cycler_methods, name);
     default: return NULL;
   }
 }

@@ -93,20 +93,20 @@ hr_datum hr_call_loop(hr_machine *m, const hr_loop *loop, const hr_call *call) {
 
 /* --- Macros ---------------------------------------------------------------------------- */
 
-static bool has_parameter(const hr_node *macro, hr_text name) {
+static bool has_parameter(hr_machine *m, const hr_node *macro, hr_text name) {
   for (const hr_node *n = macro->items; n; n = n->next)
-    if (hr_text_equal(n->text, name)) return true;
+    if (hr_name_is(m, n->text, name)) return true;
   return hr_text_is(name, "caller");
 }
 
 static bool check_arguments(hr_machine *m, const hr_node *macro, const hr_call *call) {
   size_t parameters = 0;
-  for (const hr_node *n = macro->items; n; n = n->next) parameters++;
+  for (const hr_node *n = macro->items; n && hr_machine_work(m, 1); n = n->next) parameters++;
   if (call->count > parameters)
     hr_machine_fail(m, "macro '%.*s' takes at most %zu arguments, not %zu", HR_SHOW(macro->text),
                     parameters, call->count);
   for (size_t i = 0; call->named && i < call->named->count; i++)
-    if (!has_parameter(macro, call->named->key[i].text))
+    if (!has_parameter(m, macro, call->named->key[i].text))
       hr_machine_fail(m, "macro '%.*s' has no parameter '%.*s'", HR_SHOW(macro->text),
                       HR_SHOW(call->named->key[i].text));
   return !m->failed;
@@ -116,14 +116,14 @@ static bool check_arguments(hr_machine *m, const hr_node *macro, const hr_call *
 static void bind_parameters(hr_machine *m, const hr_node *macro, const hr_call *call) {
   size_t i = 0;
   for (const hr_node *n = macro->items; n && !m->failed; n = n->next, i++) {
-    const hr_datum *named = hr_dict_find_name(call->named, n->text);
+    const hr_datum *named = hr_dict_find_name(m, call->named, n->text);
     hr_datum value = i < call->count ? call->item[i]
                      : named         ? *named
                      : n->a          ? hr_evaluate(m, n->a)
                                      : hr_undefined(n->text);
     hr_scope_set(m, m->scope, n->text, value);
   }
-  const hr_datum *caller = hr_dict_find_name(call->named, HR_TEXT("caller"));
+  const hr_datum *caller = hr_dict_find_name(m, call->named, HR_TEXT("caller"));
   if (caller) hr_scope_set(m, m->scope, HR_TEXT("caller"), *caller);
 }
 
@@ -211,11 +211,10 @@ static hr_flow run_one(hr_machine *m, const hr_node *node) {
 
 hr_flow hr_run(hr_machine *m, const hr_node *statements) {
   hr_flow flow = HR_FLOW_ON;
-  if (m->depth >= HR_TEMPLATE_DEPTH) hr_machine_fail(m, "is nested too deeply");
-  m->depth++;
+  if (!hr_machine_enter(m)) return flow;
   for (const hr_node *n = statements; n && flow == HR_FLOW_ON && hr_machine_step(m, 0); n = n->next)
     flow = run_one(m, n);
-  m->depth--;
+  hr_machine_leave(m);
   return flow;
 }
 

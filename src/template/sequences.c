@@ -22,10 +22,10 @@ static hr_datum step(hr_machine *m, hr_datum d, hr_datum part, const hr_datum *o
 }
 
 hr_datum hr_follow(hr_machine *m, hr_datum d, hr_datum path, const hr_datum *otherwise) {
-  if (!hr_given(path) || path.kind == HR_NONE) return d;
+  if (!hr_machine_step(m, 0) || !hr_given(path) || path.kind == HR_NONE) return d;
   if (path.kind != HR_TEXT_DATUM) return step(m, d, path, otherwise);
-  for (hr_text rest = path.text; !m->failed;) {
-    size_t dot = hr_text_find(rest, HR_TEXT("."), 0);
+  for (hr_text rest = path.text; hr_machine_step(m, 0);) {
+    size_t dot = hr_text_find(m, rest, HR_TEXT("."), 0);
     bool last = dot == SIZE_MAX;
     d = step(m, d, path_part(hr_text_part(rest, 0, last ? rest.length : dot)), otherwise);
     if (last) break;
@@ -43,7 +43,7 @@ static hr_datum without_case(hr_machine *m, hr_datum d) {
 /* What an element is ordered or compared by. "a,b" is both of them. */
 static hr_datum key_of(hr_machine *m, hr_datum d, hr_datum attribute, bool fold, bool many) {
   size_t comma = many && attribute.kind == HR_TEXT_DATUM
-                     ? hr_text_find(attribute.text, HR_TEXT(","), 0)
+                     ? hr_text_find(m, attribute.text, HR_TEXT(","), 0)
                      : SIZE_MAX;
   if (comma == SIZE_MAX) {
     d = hr_follow(m, d, attribute, NULL);
@@ -232,12 +232,12 @@ static hr_datum map_one(hr_machine *m, hr_datum d, const hr_call *call, const hr
     hr_call rest = rest_of(call, 1);
     return hr_call_builtin(m, hr_find_filter(call->item[0].text), "filter", d, &rest);
   }
-  return hr_follow(m, d, *attribute, hr_dict_find_name(call->named, HR_TEXT("default")));
+  return hr_follow(m, d, *attribute, hr_dict_find_name(m, call->named, HR_TEXT("default")));
 }
 
 HR_BUILTIN(filter_map) {
   const hr_datum *attribute =
-      call->count ? NULL : hr_dict_find_name(call->named, HR_TEXT("attribute"));
+      call->count ? NULL : hr_dict_find_name(m, call->named, HR_TEXT("attribute"));
   if (!attribute) {
     hr_text name = hr_text_or(m, call->count ? call->item[0] : absent, "");
     if (!hr_find_filter(name))

@@ -75,6 +75,11 @@ bool hr_text_equal(hr_text a, hr_text b) {
   return a.length == b.length && (a.length == 0 || memcmp(a.bytes, b.bytes, a.length) == 0);
 }
 
+bool hr_name_is(hr_machine *m, hr_text name, hr_text wanted) {
+  hr_machine_work(m, 1 + (name.length == wanted.length ? name.length : 0));
+  return hr_text_equal(name, wanted);
+}
+
 bool hr_text_is(hr_text a, const char *literal) {
   return hr_text_equal(a, (hr_text){.bytes = literal, .length = strlen(literal)});
 }
@@ -94,8 +99,9 @@ int32_t hr_code_point(const char *bytes, size_t length, size_t *size) {
   return c;
 }
 
-size_t hr_characters(hr_text text) {
+size_t hr_characters(hr_machine *m, hr_text text) {
   size_t count = 0, size;
+  if (!hr_machine_work(m, text.length)) return 0;
   for (size_t i = 0; i < text.length; i += size, count++)
     hr_code_point(text.bytes + i, text.length - i, &size);
   return count;
@@ -125,11 +131,12 @@ hr_text hr_strip(hr_text text, bool left, bool right) {
   return hr_text_part(text, from, to);
 }
 
-size_t hr_text_find(hr_text text, hr_text part, size_t from) {
+size_t hr_text_find(hr_machine *m, hr_text text, hr_text part, size_t from) {
   if (from > text.length || part.length > text.length - from) return SIZE_MAX;
   if (part.length == 0) return from;
   const char *at = memmem(text.bytes + from, text.length - from, part.bytes, part.length);
-  return at ? (size_t)(at - text.bytes) : SIZE_MAX;
+  size_t begin = at ? (size_t)(at - text.bytes) : text.length;
+  return hr_machine_work(m, begin - from + part.length) && at ? begin : SIZE_MAX;
 }
 
 /* With nothing to look for, new text goes between all characters. */
@@ -154,7 +161,7 @@ hr_text hr_replace(hr_machine *m, hr_text text, hr_text old, hr_text new_text, i
   hr_builder b = {.machine = m};
   size_t from = 0;
   while (most-- > 0 && hr_machine_step(m, 0)) {
-    size_t at = hr_text_find(text, old, from);
+    size_t at = hr_text_find(m, text, old, from);
     if (at == SIZE_MAX) break;
     hr_add_text(&b, hr_text_part(text, from, at));
     hr_add_text(&b, new_text);
@@ -215,7 +222,7 @@ static void split_words_right(hr_machine *m, hr_list *list, hr_text text, int64_
 static void split_at(hr_machine *m, hr_list *list, hr_text text, hr_text separator, int64_t most) {
   size_t from = 0, at;
   while (most-- != 0 && hr_machine_step(m, 0) &&
-         (at = hr_text_find(text, separator, from)) != SIZE_MAX) {
+         (at = hr_text_find(m, text, separator, from)) != SIZE_MAX) {
     add_part(m, list, text, from, at);
     from = at + separator.length;
   }
@@ -225,7 +232,7 @@ static void split_at(hr_machine *m, hr_list *list, hr_text text, hr_text separat
 static void split_at_right(hr_machine *m, hr_list *list, hr_text text, hr_text separator,
                            int64_t most) {
   size_t end = text.length, at = end;
-  while (most != 0 && at >= separator.length && hr_machine_step(m, 0)) {
+  while (most != 0 && at >= separator.length && hr_machine_step(m, separator.length)) {
     at--;
     if (at + separator.length > end ||
         memcmp(text.bytes + at, separator.bytes, separator.length) != 0) {
@@ -243,6 +250,7 @@ static void split_at_right(hr_machine *m, hr_list *list, hr_text text, hr_text s
 
 hr_list *hr_split(hr_machine *m, hr_text text, hr_text separator, int64_t most, bool from_right) {
   hr_list *list = hr_list_new(m, 4);
+  if (most < 0) most = INT64_MAX;
   if (!hr_machine_step(m, text.length)) return list;
   if (separator.length == 0)
     (from_right ? split_words_right : split_words)(m, list, text, most);

@@ -78,6 +78,20 @@ EXPRESSIONS = [
     's[-1]', 's[1:4]', 's[::-1]', 's[5:1:-2]', 's[:-3]', 's[100:]', 'list[1:]', 'list[::2]',
     'list[9]', "d['a']", 'd.a', 'd.zz', "d['zz']", 'd.C.0', 'd.C[-1]', 'people[0].at.town',
     'people[1].at', 'people[1].at is defined', 'u[2]', 'u[::-1]',
+    # The ends of 64 bits.
+    "'a'.ljust(-9223372036854775807 - 1)", "'ab'.rjust(-9223372036854775807 - 1)",
+    "'ab'.center(-9223372036854775807 - 1)", "'-7'.zfill(-9223372036854775807 - 1)",
+    "'ab' | center(-9223372036854775807 - 1)",
+    "'a b c'.split(none, -9223372036854775807 - 1)",
+    "'a b c'.rsplit(none, -9223372036854775807 - 1)",
+    "'a,b,c'.split(',', -9223372036854775807 - 1)",
+    "'a,b,c'.rsplit(',', -9223372036854775807 - 1)",
+    "'aaa'.replace('a', 'b', -9223372036854775807 - 1)",
+    "s | truncate(9, true, '...', 9223372036854775807)", "s | truncate(9223372036854775807)",
+    '(-9223372036854775807 - 1) % 3', '9223372036854775807 % -2',
+    '(-9223372036854775807 - 1) // 3', '9223372036854775807 // -2',
+    's[9223372036854775807:]', 's[-9223372036854775807 - 1:2]',
+    's[::9223372036854775807]', 's[::-9223372036854775807 - 1]',
     'd.items() | list', 'd.keys() | list',
     'd.values() | list', "d.get('a')", "d.get('zz')", "d.get('zz', 5)", 's.upper()', 'u.upper()',
     'u.lower()', 'u.title()', 'u.capitalize()', "s.strip('Hd')", 'pad.strip()', 'pad.lstrip()',
@@ -184,6 +198,9 @@ STATEMENTS = [
     '{% generation %}{{ n }}{% set q = 1 %}{% endgeneration %}{{ q is defined }}',
     "{% set c = cycler('a', 'b') %}{{ c.next() }}{{ c.next() }}{{ c.next() }}{{ c.current "
     "}}{% set j = joiner('|') %}{{ j() }}a{{ j() }}b{{ j() }}",
+    "{% set c = cycler('a', 'b') %}{{ c.current }}{{ c.pos }}{{ c['next']() }}{{ c.pos }}"
+    "{{ c.items }}{{ c.reset() }}{{ c.next() }}{{ c.current }}{{ c == c }}"
+    "{{ c == cycler('a', 'b') }}{{ c is callable }}{{ c is iterable }}{{ c is mapping }}",
     'a\n  {% if yes %}\n  b\n  {% endif %}\nc\n',
     'a {%- if yes -%} b {%- endif -%} c',
     'a\n  {%+ if yes +%}\n  b\n{% endif +%}\nc',
