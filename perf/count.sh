@@ -8,8 +8,8 @@
 #
 # Both are programs for aarch64 and run in one thread, so that no waiting is counted. What
 # is told is the difference between TO (80) and FROM (16) tokens over their number: loading
-# and starting are in both. Counts of two runs differ by some in a hundred thousand. They are not
-# time: how many instructions a CPU runs at once, and memory, are not in them.
+# and starting are in both. Counts of two runs differ by up to about a thousandth. They are
+# not time: how many instructions a CPU runs at once, and memory, are not in them.
 #
 # PEER_BENCH is called as `PEER_BENCH -m FILE -p 0 -n N -t 1 -r 1 --no-warmup`; a program
 # whose name begins with "headrow" as headrow is.
