@@ -45,6 +45,7 @@ typedef struct run {
   perf_kernel_fn *each;
   void *data;
   pool pool;
+  bool by_fma; /* what decode_rounds measured last was limited by fma */
   perf_kernel_end end;
 } run;
 
@@ -198,9 +199,10 @@ typedef struct shape {
   size_t n, k;
 } shape;
 
+/* The first, with 64 rows, stays in the second cache: what is missing there is not the memory's. */
 static const shape shapes[] = {
-    {"135M", 1536, 576}, {"135M", 576, 1536}, {"1.1B", 5632, 2048},
-    {"1.1B", 2048, 5632}, {"7B", 11008, 4096}, {"7B", 4096, 11008},
+    {"in L2", 32, 2048},  {"135M", 1536, 576}, {"135M", 576, 1536}, {"1.1B", 5632, 2048},
+    {"1.1B", 2048, 5632}, {"7B", 11008, 4096},  {"7B", 4096, 11008},
 };
 
 static void *activations(run *r, hr_panel_type type, size_t k, size_t rows, size_t *stride) {
@@ -236,9 +238,10 @@ static void prefill(run *r, hr_panel_type type, const shape *s, size_t rows) {
     for (int round = -1; round < rounds_of(r, ROUNDS); round++) { /* the first warms up */
       hr_product p = {.panels = panels + at / 16 * panel, .x = x, .x_stride = stride, .k = s->k,
                       .n = n, .rows = rows, .y = y + at, .y_stride = s->n};
-      double each = (double)(n * s->k * rows), limit = peak_rate(loop, work, each);
+      size_t calls = SHORT / (n * s->k * rows) + 1;
+      double each = (double)(calls * n * s->k * rows), limit = peak_rate(loop, work, each);
       double start = now(CLOCK_THREAD_CPUTIME_ID);
-      call(&p);
+      for (size_t i = 0; i < calls; i++) call(&p);
       double spent = now(CLOCK_THREAD_CPUTIME_ID) - start;
       if (round >= 0) keep(&all, each / spent, limit);
       at = at + 2 * n <= s->n ? at + n : 0;
@@ -272,8 +275,8 @@ static void bound_of_product(run *r) {
 static void all_prefill(run *r, bool q8) {
   static const size_t row_counts[] = {64, 512};
   if (q8) bound_of_product(r);
-  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-    for (size_t j = 0; j < (is_brief(r) ? 1 : 2); j++)
+  for (size_t i = is_brief(r); i < sizeof shapes / sizeof *shapes; i++)
+    for (size_t j = 0; j < (is_brief(r) || i == 0 ? 1 : 2); j++)
       for (int type = 0; type < HR_PANEL_TYPES; type++)
         if (q8 == (type == HR_PANEL_Q8) && r->end == PERF_KERNEL_DONE)
           prefill(r, (hr_panel_type)type, &shapes[i], row_counts[j]);
@@ -286,27 +289,29 @@ enum { KEYS = 4096, QUERIES = 96 };
 typedef struct heads {
   char *cache; /* keys then values of each head */
   float *q, *out;
-  size_t head_bytes, count, width;
+  size_t head_bytes, count, keys, width;
   hr_query query[QUERIES];
 } heads;
 
-static void heads_make(pool *p, heads *h, size_t count, size_t width, size_t size) {
+static void heads_make(pool *p, heads *h, size_t count, size_t keys, size_t width, size_t size) {
   h->count = count;
+  h->keys = keys;
   h->width = width;
-  h->head_bytes = 2 * KEYS * width * size;
+  h->head_bytes = 2 * keys * width * size;
   h->cache = panels_of(p, size == 4 ? HR_PANEL_F32 : HR_PANEL_F16, count * h->head_bytes);
   h->q = floats(p, QUERIES * width);
   h->out = memory(p, QUERIES * (width + 16) * 4);
   for (size_t i = 0; !p->failed && i < QUERIES; i++) {
     float *out = h->out + i * (width + 16);
-    h->query[i] = (hr_query){.q = h->q + i * width, .end = KEYS, .position = KEYS,
-                             .max = out + width, .sum = out + width + 1, .out = out};
+    h->query[i] = (hr_query){.q = h->q + i * width, .end = (uint32_t)keys,
+                             .position = (int32_t)keys, .max = out + width, .sum = out + width + 1,
+                             .out = out};
   }
 }
 
 static void attend_head(hr_attend_fn *call, const heads *h, size_t head, size_t queries) {
   const char *keys = h->cache + head * h->head_bytes;
-  for (uint32_t block = 0; block < KEYS / HR_KEY_BLOCK; block++) {
+  for (uint32_t block = 0; block < h->keys / HR_KEY_BLOCK; block++) {
     hr_attend a = {.keys = keys, .values = keys + h->head_bytes / 2, .width = (uint32_t)h->width,
                    .block = block, .queries = h->query, .count = queries};
     call(&a);
@@ -316,7 +321,7 @@ static void attend_head(hr_attend_fn *call, const heads *h, size_t head, size_t 
 static void attention(run *r, bool half, size_t width) {
   hr_attend_fn *call = half ? r->t->attend_f16 : r->t->attend_f32;
   heads h;
-  heads_make(&r->pool, &h, 1, width, half ? 2 : 4);
+  heads_make(&r->pool, &h, 1, KEYS, width, half ? 2 : 4);
   if (!r->pool.failed) {
     result all = {.rounds = 0};
     for (int round = -1; round < rounds_of(r, ROUNDS); round++) {
@@ -340,13 +345,15 @@ static void all_attention(run *r) {
     for (int half = 1; half >= 0 && r->end == PERF_KERNEL_DONE; half--) attention(r, half, width);
 }
 
-/* --- Decode: as many threads as asked read memory that no cache holds ----------- */
+/* --- Decode: as many threads as asked read memory that no cache holds; one thread, what the
+ * second cache holds, which tells how much of the time is the core's own ---------- */
 
 typedef struct reading {
   const hr_kernels *t;
   hr_panel_type type; /* HR_PANEL_TYPES: attention */
   const char *data;
   size_t bytes, k, queries;
+  size_t times; /* that all of it is read */
   void *x;
   float *y;
   heads *heads;
@@ -354,28 +361,28 @@ typedef struct reading {
 
 /* Plain reading: the faster of one stream and of four. From memory the width of loads counts
  * for little: each is read by another one. */
-static void read_streams(const char *at, size_t bytes, size_t streams) {
+static void read_streams(const reading *r, size_t streams) {
   size_t width[PERF_MOST_WIDTHS], widths = perf_read_widths(hr_cpu_features(), width);
-  size_t each = bytes / streams / PERF_READ_STEP * PERF_READ_STEP;
-  perf_read(at, each, each, streams, streams > 1 ? width[0] : width[widths - 1]);
+  size_t each = r->bytes / streams / PERF_READ_STEP * PERF_READ_STEP;
+  for (size_t i = 0; i < r->times; i++)
+    perf_read(r->data, each, each, streams, streams > 1 ? width[0] : width[widths - 1]);
 }
 static void read_one(const reading *r) {
-  read_streams(r->data, r->bytes, 1);
+  read_streams(r, 1);
 }
 static void read_four(const reading *r) {
-  read_streams(r->data, r->bytes, PERF_MOST_STREAMS);
+  read_streams(r, PERF_MOST_STREAMS);
 }
 
 static void read_product(const reading *r) {
   size_t panel = hr_panel_bytes(r->type, r->k);
   hr_product p = {.panels = r->data, .x = r->x, .k = r->k, .n = r->bytes / panel * 16, .rows = 1,
                   .y = r->y};
-  hr_kernels_product(r->t, r->type, 1)(&p);
+  for (size_t i = 0; i < r->times; i++) hr_kernels_product(r->t, r->type, 1)(&p);
 }
 static void read_attention(const reading *r) {
-  hr_attend_fn *call = r->heads->head_bytes == 2 * KEYS * r->heads->width * 2 ? r->t->attend_f16
-                                                                              : r->t->attend_f32;
-  for (size_t i = 0; i < r->heads->count; i++) attend_head(call, r->heads, i, r->queries);
+  for (size_t i = 0; i < r->times * r->heads->count; i++)
+    attend_head(r->t->attend_f16, r->heads, i % r->heads->count, r->queries);
 }
 
 /* Held shut until all threads are there: a barrier would wait for ever for one that
@@ -448,18 +455,20 @@ static bool run_acts(const reading *readings, size_t threads, void (*const *acts
     for (size_t i = 0; i < threads; i++) {
       if (starts[i][act] < first) first = starts[i][act];
       if (ends[i][act] > last) last = ends[i][act];
-      bytes += (double)readings[i].bytes;
+      bytes += (double)(readings[i].times * readings[i].bytes);
     }
     rate[act] = bytes / (last - first);
   }
   return true;
 }
 
-/* fmas: multiply-adds for each byte. Where they take longer than the reading,
- * they are what the kernel is compared with. */
+/* fmas: multiply-adds for each byte. Where they take longer than the reading of memory,
+ * they are what the kernel is compared with, in the cache too, where otherwise nothing
+ * limits it. */
 static void decode_rounds(run *r, const reading *readings, size_t threads, double fmas,
                           void (*kernel)(const reading *), perf_kernel_row *row) {
   void (*const acts[ACTS])(const reading *) = {read_one, kernel, read_four};
+  bool cached = readings->times > 1;
   result all = {.rounds = 0};
   double fma[PERF_MOST_ROUNDS];
   for (int round = -1; round < rounds_of(r, DECODE_ROUNDS); round++) {
@@ -471,58 +480,69 @@ static void decode_rounds(run *r, const reading *readings, size_t threads, doubl
     double peak = r->peaks->fma ? peak_rate(r->peaks->fma, r->peaks->fma_work, SHORT) : 0;
     if (round < 0) continue;
     fma[all.rounds] = peak * (double)threads;
-    keep(&all, rate[1], rate[0] > rate[2] ? rate[0] : rate[2]);
+    keep(&all, rate[1], cached ? 0 : rate[0] > rate[2] ? rate[0] : rate[2]);
   }
   double peak = best_of(fma, all.rounds);
-  bool by_fma = peak > 0 && fmas * best_of(all.limit, all.rounds) > peak;
-  for (size_t i = 0; by_fma && i < all.rounds; i++) {
+  if (!cached) r->by_fma = peak > 0 && fmas * best_of(all.limit, all.rounds) > peak;
+  for (size_t i = 0; r->by_fma && i < all.rounds; i++) {
     all.kernel[i] *= fmas;
     all.limit[i] = fma[i];
   }
   row->threads = (unsigned)threads;
-  row->unit = by_fma ? "GFLOP/s" : "GB/s";
-  row->bound = by_fma ? "fp32" : "memory";
-  report(r, row, by_fma ? 2e-9 : 1e-9, &all);
+  row->unit = r->by_fma ? "GFLOP/s" : "GB/s";
+  row->bound = r->by_fma ? "fp32" : cached ? "L2" : "memory";
+  report(r, row, r->by_fma ? 2e-9 : 1e-9, &all);
 }
 
+enum { CACHED_BYTES = 256 << 10, CACHED_KEYS = 512, CACHED_TIMES = 100 };
+
 /* Of each thread: more than caches hold, but for the definition, which memory does not hold up. */
-static size_t decode_bytes(const run *r) {
+static size_t decode_bytes(const run *r, bool cached) {
+  if (cached) return CACHED_BYTES;
   return (size_t)(is_brief(r) ? 16 : 96) << 20;
 }
 
-static void decode_product(run *r, hr_panel_type type, size_t k, size_t threads) {
+static void decode_product(run *r, hr_panel_type type, size_t k, size_t threads, bool cached) {
   static reading readings[MOST_THREADS];
   const hr_kernels *t = r->t;
   const char *const names[] = {t->name.product_one_f32, t->name.product_one_f16,
                                t->name.product_one_bf16, t->name.product_one_q8};
-  size_t panel = hr_panel_bytes(type, k), bytes = decode_bytes(r) / panel * panel, stride;
+  size_t panel = hr_panel_bytes(type, k), stride;
+  size_t bytes = decode_bytes(r, cached) / panel * panel;
   for (size_t i = 0; i < threads; i++)
     readings[i] = (reading){.t = t, .type = type, .data = panels_of(&r->pool, type, bytes),
-                            .bytes = bytes, .k = k, .x = activations(r, type, k, 1, &stride),
+                            .bytes = bytes, .k = k, .times = cached ? CACHED_TIMES : 1,
+                            .x = activations(r, type, k, 1, &stride),
                             .y = memory(&r->pool, bytes / panel * 64)};
   perf_kernel_row row = {.kernel = names[type]};
-  snprintf(row.shape, sizeof row.shape, "k=%zu, threads: %zu", k, threads);
+  snprintf(row.shape, sizeof row.shape, "k=%zu, threads: %zu%s", k, threads,
+           cached ? ", in L2" : "");
   if (!r->pool.failed) decode_rounds(r, readings, threads, 0, read_product, &row);
   give_back(r);
 }
 
-static void decode_attention(run *r, bool half, size_t width, size_t queries, size_t threads) {
+/* fp16 caches. */
+static void decode_attention(run *r, size_t width, size_t queries, size_t threads, bool cached) {
   static reading readings[MOST_THREADS];
   static heads all[MOST_THREADS];
-  size_t size = half ? 2 : 4, head = 2 * KEYS * width * size;
+  size_t keys = cached ? CACHED_KEYS : KEYS, head = 2 * keys * width * 2;
   for (size_t i = 0; i < threads; i++) {
-    heads_make(&r->pool, &all[i], decode_bytes(r) / head, width, size);
+    heads_make(&r->pool, &all[i], decode_bytes(r, cached) / head, keys, width, 2);
     readings[i] = (reading){.t = r->t, .type = HR_PANEL_TYPES, .data = all[i].cache,
-                            .bytes = all[i].count * head, .queries = queries, .heads = &all[i]};
+                            .bytes = all[i].count * head, .queries = queries,
+                            .times = cached ? CACHED_TIMES : 1, .heads = &all[i]};
   }
-  perf_kernel_row row = {.kernel = half ? r->t->name.attend_f16 : r->t->name.attend_f32};
-  snprintf(row.shape, sizeof row.shape, "width %zu, q %zu, threads: %zu", width, queries, threads);
+  perf_kernel_row row = {.kernel = r->t->name.attend_f16};
+  snprintf(row.shape, sizeof row.shape, "width %zu, q %zu, threads: %zu%s", width, queries,
+           threads, cached ? ", in L2" : "");
   if (!r->pool.failed)
-    decode_rounds(r, readings, threads, (double)queries / (double)size, read_attention, &row);
+    decode_rounds(r, readings, threads, (double)queries / 2, read_attention, &row);
   give_back(r);
 }
 
+/* One thread: each from memory, then from the second cache. */
 static void decode_by(run *r, size_t threads) {
+  size_t places = threads == 1 && !is_brief(r) ? 2 : 1;
   static const struct {
     hr_panel_type type;
     size_t k;
@@ -531,10 +551,13 @@ static void decode_by(run *r, size_t threads) {
   static const struct {
     size_t width, queries;
   } attended[] = {{64, 1}, {64, 3}, {64, 8}, {128, 1}, {128, 4}};
-  for (size_t i = 0; i < sizeof products / sizeof *products && r->end == PERF_KERNEL_DONE; i++)
-    decode_product(r, products[i].type, products[i].k, threads);
-  for (size_t i = 0; i < sizeof attended / sizeof *attended && r->end == PERF_KERNEL_DONE; i++)
-    decode_attention(r, true, attended[i].width, attended[i].queries, threads);
+  for (size_t i = 0; i < places * (sizeof products / sizeof *products); i++)
+    if (r->end == PERF_KERNEL_DONE)
+      decode_product(r, products[i / places].type, products[i / places].k, threads, i % places);
+  for (size_t i = 0; i < places * (sizeof attended / sizeof *attended); i++)
+    if (r->end == PERF_KERNEL_DONE)
+      decode_attention(r, attended[i / places].width, attended[i / places].queries, threads,
+                       i % places);
 }
 
 /* Of the affinity mask; a machine with more CPUs than the set holds counts as one. */

@@ -16,8 +16,8 @@ typedef struct perf_kernel_row {
   char shape[64];
   unsigned threads;
   const char *unit;  /* "GOP/s", "GFLOP/s" or "GB/s", in which the rates are */
-  const char *bound; /* what limits it: "int8", "fp32", "memory", "L1" */
-  double rate, limit; /* the best of the rounds; limit 0: the tier has none */
+  const char *bound; /* what limits it: "int8", "fp32", "memory", "L2", "L1" */
+  double rate, limit; /* the best of the rounds; limit 0: the tier has none, or L2 */
   const double *rates, *limits; /* [rounds], in the same unit; valid during the call */
   size_t rounds;
   bool busy; /* set by perf_mark_busy, with */
@@ -32,9 +32,9 @@ typedef struct perf_kernel_row {
 void perf_mark_busy(perf_kernel_row *rows, size_t count, perf_seen *seen);
 
 /* The groups: products of many rows with int8 and with float weights, attention
- * of many rows, everything that reads memory for one row - by one thread and by as
- * many as the affinity mask has CPUs, none of them pinned -, and what works on one
- * row at a time in the nearest cache. Ends in NULL. */
+ * of many rows, everything that reads memory for one row - by one thread, from memory and from
+ * the second cache, and by as many as the affinity mask has CPUs, none of them pinned -, and
+ * what works on one row at a time in the nearest cache. Ends in NULL. */
 extern const char *const perf_kernel_groups[];
 
 /* Gets each row as it is measured; false stops. */
