@@ -2,7 +2,9 @@
  * Tokenizers: small vocabularies with results worked out by hand, and real ones
  * where HEADROW_TEST_DATA names a folder that has them. */
 #include <criterion/criterion.h>
+#include <float.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -1041,6 +1043,28 @@ Test(unigram, best_sum_of_scores) {
   b.normalizer[0].flags = HR_SPM_PREFIX;
   t = make(&b.vocab);
   EXPECT(t, " a  ", PLAIN, UG_SPACE, UG__A, UG_SPACE, UG_SPACE);
+  hr_tokenizer_free(t);
+}
+
+/* No sum is so low that a way to cut the text is not found unseen. */
+Test(unigram, scores_without_a_sum) {
+  builder b;
+  hr_error err = {0};
+  int32_t *ids = NULL;
+  size_t count;
+  build_unigram(&b);
+  b.scores[UG_AB] = -INFINITY;
+  expect_refused(&b.vocab, "token 5 is infinite");
+  b.scores[UG_AB] = INFINITY;
+  expect_refused(&b.vocab, "token 5 is infinite");
+  for (size_t i = UG_SPACE; i <= UG_BB; i++) b.scores[i] = -FLT_MAX;
+  hr_tokenizer *t = make(&b.vocab);
+  EXPECT(t, "abb", PLAIN, UG_SPACE, UG_ABB);
+  hr_tokenizer_free(t);
+  b.vocab.single_precision = true;
+  t = make(&b.vocab);
+  cr_expect_eq(hr_tokenizer_encode(t, "abbabb", 6, PLAIN, &ids, &count, &err), HR_ERROR_FILE);
+  cr_expect(strstr(err.message, "too low"), "%s", err.message);
   hr_tokenizer_free(t);
 }
 

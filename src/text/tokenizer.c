@@ -51,9 +51,11 @@ static hr_status check_vocab(const hr_vocab *vocab, size_t *bytes, hr_error *err
     if (length > MAX_TOKEN || !hr_add_size(*bytes, length, bytes))
       return hr_fail(err, HR_ERROR_FILE, "%s: token %zu has %zu bytes, expected at most %zu",
                      vocab->where, i, length, MAX_TOKEN);
-    if (vocab->scores && isnan(vocab->scores[i]))
-      return hr_fail(err, HR_ERROR_FILE, "%s: the score of token %zu is not a number", vocab->where,
-                     i);
+    float score = vocab->scores ? vocab->scores[i] : 0;
+    if (isnan(score) || (vocab->kind == HR_VOCAB_UNIGRAM && isinf(score)))
+      return hr_fail(err, HR_ERROR_FILE, "%s: the score of token %zu is %s, expected a number%s",
+                     vocab->where, i, isnan(score) ? "NaN" : "infinite",
+                     vocab->kind == HR_VOCAB_UNIGRAM ? " that fits into 32 bits" : "");
   }
   if ((vocab->kind == HR_VOCAB_SPM || vocab->kind == HR_VOCAB_UNIGRAM) && !vocab->scores)
     return hr_fail(err, HR_ERROR_FILE, "%s: the vocabulary has no scores, which its kind needs",

@@ -99,6 +99,10 @@ hr_status hr_unigram_encode(hr_encoder *encoder, const char *text, size_t length
   if (!best) return hr_encoder_memory(encoder, (length + 1) * sizeof *best);
   for (size_t i = 0; i < length; i++)
     if (i == 0 || best[i].score > -DBL_MAX) extend(encoder->tokenizer, text, length, i, best);
+  if (best[length].score == -DBL_MAX) /* in single precision sums may end at -infinity */
+    return hr_fail(encoder->err, HR_ERROR_FILE,
+                   "the scores of the vocabulary are too low for their sum over %zu bytes of text",
+                   length);
   reverse(best, length);
   hr_status status = HR_OK;
   for (size_t at = 0; at < length && status == HR_OK; at = best[at].from)
