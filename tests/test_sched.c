@@ -584,6 +584,18 @@ Test(sched, sources_that_are_not_machines) {
   cr_expect(err.status == HR_ERROR_FILE && strstr(err.message, "/no/such.xml"), "%s", err.message);
 }
 
+/* A machine that can't be examined is run without its topology: no error. */
+Test(sched, a_failed_discovery_is_not_an_error) {
+  hr_error err = {.status = HR_OK, .message = "before"};
+  setenv("HWLOC_COMPONENTS", "stop", 1); /* no part of hwloc that could */
+  hr_topology *t = hr_topology_load(NULL, &err);
+  unsetenv("HWLOC_COMPONENTS");
+  cr_assert(t, "%s", err.message);
+  cr_expect(!t->native && t->guessed);
+  cr_expect(err.status == HR_OK && strcmp(err.message, "before") == 0, "%s", err.message);
+  hr_topology_free(t);
+}
+
 static void append_line(void *data, const char *line) {
   char *text = data;
   cr_assert(!strchr(line, '\n') && strlen(line) < 200);

@@ -278,11 +278,15 @@ hr_topology *hr_topology_load(const hr_topology_source *source, hr_error *err) {
     (void)hr_fail_memory(err, "topology", sizeof *t);
     return NULL;
   }
-  hr_status status = load_native(t, source, err);
-  if (status == HR_OK) status = read_machine(t, source->root || fake ? source->root : "/", err);
+  hr_error attempt;
+  hr_status status = load_native(t, source, &attempt);
+  if (status == HR_OK)
+    status = read_machine(t, source->root || fake ? source->root : "/", &attempt);
   if (status == HR_OK) return t;
   hr_topology_free(t);
-  return fake || status == HR_ERROR_MEMORY ? NULL : load_flat_machine(err);
+  if (!fake && status != HR_ERROR_MEMORY) return load_flat_machine(err);
+  if (err) *err = attempt;
+  return NULL;
 }
 
 hr_topology *hr_topology_flat(const hr_cpuset *cpus, hr_error *err) {
