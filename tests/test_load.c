@@ -13,7 +13,7 @@ enum { WIDTH = 32, VOCAB = 8, HALF = 8 }; /* two heads of 16 */
 
 static void put_matrix(gguf_writer *w, const char *name, uint64_t rows, uint64_t columns,
                        float first) {
-  float data[WIDTH * WIDTH];
+  float data[3 * WIDTH * WIDTH];
   for (size_t i = 0; i < rows * columns; i++) data[i] = sinf((float)(i * 7 + strlen(name)));
   data[0] = first;
   uint64_t dim[2] = {columns, rows};
@@ -21,8 +21,8 @@ static void put_matrix(gguf_writer *w, const char *name, uint64_t rows, uint64_t
                   rows * columns * sizeof *data);
 }
 
-/* One layer of a small Llama; the element that is checked may be anything. */
-static void put_llama(gguf_writer *w, float element) {
+/* What is before and behind the layers of a small Llama. */
+static void put_ends(gguf_writer *w) {
   gguf_writer_init(w);
   gguf_put_string(w, "general.architecture", "llama");
   gguf_put_u32(w, "llama.block_count", 1);
@@ -35,6 +35,11 @@ static void put_llama(gguf_writer *w, float element) {
   put_matrix(w, "output_norm.weight", 1, WIDTH, 1);
   put_matrix(w, "blk.0.attn_norm.weight", 1, WIDTH, 1);
   put_matrix(w, "blk.0.ffn_norm.weight", 1, WIDTH, 1);
+}
+
+/* One layer of it; the element that is checked may be anything. */
+static void put_llama(gguf_writer *w, float element) {
+  put_ends(w);
   static const char *const names[] = {"attn_q", "attn_k", "attn_v", "attn_output",
                                       "ffn_gate", "ffn_up", "ffn_down"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -80,6 +85,43 @@ static uint64_t digest_of(gguf_writer *w) {
   hr_model_free(model);
   free(file);
   return digest;
+}
+
+/* Queries, keys and values in one tensor whose bias is in blocks of 32, or the same as F32. */
+static void put_fused(gguf_writer *w, uint32_t key_heads, bool blocks) {
+  static const char *const names[] = {"attn_output", "ffn_gate", "ffn_up", "ffn_down"};
+  uint64_t rows = WIDTH + key_heads * WIDTH;
+  unsigned char q8[3 * 34] = {0};
+  float floats[3 * WIDTH];
+  put_ends(w);
+  gguf_put_u32(w, "llama.attention.head_count_kv", key_heads);
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    char name[64];
+    snprintf(name, sizeof name, "blk.0.%s.weight", names[i]);
+    put_matrix(w, name, WIDTH, WIDTH, 1);
+  }
+  put_matrix(w, "blk.0.attn_qkv.weight", rows, WIDTH, 1);
+  for (unsigned i = 0; i < rows; i++) {
+    q8[i / 32 * 34 + 1] = 0x38; /* half: 0.5 */
+    q8[i / 32 * 34 + 2 + i % 32] = (unsigned char)(i + 1);
+    floats[i] = 0.5f * (float)(i + 1);
+  }
+  gguf_put_tensor(w, "blk.0.attn_qkv.bias", blocks ? GGUF_TENSOR_Q8_0 : GGUF_TENSOR_F32, 1, &rows,
+                  blocks ? (const void *)q8 : floats, rows / 32 * (blocks ? 34 : 128));
+}
+
+/* One part of a bias may end inside a block, of which the next would be the other half. */
+Test(load, a_bias_is_not_split_inside_a_block) {
+  gguf_writer w;
+  put_fused(&w, 2, true);
+  uint64_t digest = digest_of(&w);
+  put_fused(&w, 2, false);
+  cr_expect_eq(digest_of(&w), digest);
+  put_fused(&w, 1, false);
+  digest_of(&w);
+  put_fused(&w, 1, true);
+  expect_refused(&w, HR_WEIGHTS_NATIVE, HR_ERROR_FILE,
+                 "'blk.0.attn_qkv.bias' is split inside a block: elements 32 to 48");
 }
 
 Test(load, values_that_would_change_the_arithmetic_are_refused) {

@@ -70,13 +70,14 @@ static const hr_tensor *find_word(hr_plan *p, const char *pattern, size_t length
 }
 
 /* The prefix that tensors of this file have: one that is missing would have it too. */
-static size_t find_prefix(const hr_plan *p, const char **prefix) {
+static void find_prefix(hr_plan *p) {
   const char *prefixes = p->names->prefix;
-  size_t length;
-  while (hr_next_word(&prefixes, prefix, &length))
+  p->prefix = "";
+  while (hr_next_word(&prefixes, &p->prefix, &p->prefix_length))
     for (size_t i = 0; i < hr_source_tensor_count(p->source); i++)
-      if (strncmp(hr_source_tensor_at(p->source, i)->name, *prefix, length) == 0) return length;
-  return 0;
+      if (strncmp(hr_source_tensor_at(p->source, i)->name, p->prefix, p->prefix_length) == 0)
+        return;
+  p->prefix_length = 0;
 }
 
 const hr_tensor *hr_plan_find(hr_plan *p, hr_tensor_slot slot, uint32_t layer, const char *suffix,
@@ -90,11 +91,8 @@ const hr_tensor *hr_plan_find(hr_plan *p, hr_tensor_slot slot, uint32_t layer, c
   }
   names = p->names->name[slot];
   if (!hr_next_word(&names, &pattern, &length)) return NULL;
-  const char *prefix = "";
-  size_t prefix_length = 0;
-  if (slot != HR_TENSOR_HEAD && slot != HR_TENSOR_CLASSIFIER)
-    prefix_length = find_prefix(p, &prefix);
-  spell(prefix, prefix_length, pattern, length, layer, suffix, name, capacity);
+  bool bare = slot == HR_TENSOR_HEAD || slot == HR_TENSOR_CLASSIFIER;
+  spell(p->prefix, bare ? 0 : p->prefix_length, pattern, length, layer, suffix, name, capacity);
   return NULL;
 }
 
@@ -195,11 +193,23 @@ static hr_status add_item(hr_plan *p, hr_load_item it) {
   return HR_OK;
 }
 
+/* Blocks are read whole: a part of a row of them begins and ends where one does. */
+static hr_status check_blocks(const hr_plan *p, const hr_tensor *t, hr_outputs o) {
+  size_t block = hr_format_get(t->format)->block_elements;
+  if (o.first % block == 0 && o.count % block == 0 && o.run % block == 0 && o.step % block == 0)
+    return HR_OK;
+  return hr_fail(p->err, HR_ERROR_FILE,
+                 "%s: tensor '%s' is split inside a block: elements %zu to %zu are one part, "
+                 "expected multiples of %zu, or a type without blocks such as F32",
+                 hr_source_path(p->source), t->name, o.first, o.first + o.count, block);
+}
+
 static hr_status add_floats(hr_plan *p, const hr_tensor *t, hr_outputs o, bool plus_one,
                             const float **to) {
   size_t elements = 1;
   for (unsigned i = 0; i < t->dims; i++) elements *= t->dim[i];
   if (elements != o.total || t->dim[t->dims - 1] != o.total) return wrong_shape(p, t, 0, o.total);
+  TRY(check_blocks(p, t, o));
   return add_item(p, (hr_load_item){.tensor = t, .outputs = o, .plus_one = plus_one, .floats = to,
                             .count = o.count, .bytes = o.count * sizeof(float)});
 }
@@ -705,6 +715,7 @@ hr_status hr_load_plan(const hr_source *source, hr_weights weights, hr_loaded *l
                    hr_source_path(source));
   TRY(hr_architecture_find(source, &p.row, err));
   p.names = hr_source_get_kind(source) == HR_SOURCE_GGUF ? p.row->gguf_names : p.row->hf_names;
+  find_prefix(&p);
   TRY(hr_describe(source, p.row, &m->description, err));
   TRY(plan_all(&p));
   TRY(hr_plan_refuse_unused(&p));

@@ -31,6 +31,8 @@ typedef struct hr_plan {
   const hr_source *source;
   const hr_architecture *row;
   const hr_tensor_names *names;
+  const char *prefix; /* of the optional ones, that of this file's tensors */
+  size_t prefix_length;
   hr_weights weights;
   hr_loaded *loaded;
   hr_error *err;
