@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "tests/support/gguf_writer.h"
 
 #define MODEL HEADROW_SOURCE_ROOT "/models/rope.gguf"
 #define CAPACITY 256
@@ -218,7 +221,7 @@ Test(api, options_of_a_newer_header_are_taken_when_they_ask_for_nothing_new) {
   options.more[5] = 1;
   cr_expect_null(hr_session_create(model, &options.known, &err));
   cr_expect_eq(err.status, HR_ERROR_USAGE);
-  cr_expect_not_null(strstr(err.message, "session options"), "%s", err.message);
+  cr_expect_not_null(strstr(err.message, "hr_session_options"), "%s", err.message);
   hr_model_free(model);
 }
 
@@ -328,6 +331,104 @@ Test(api, a_vocabulary_alone_has_no_sessions) {
   hr_model_free(model);
 }
 
+/* Neither what is tried on the way to success nor the unfilled struct shows. */
+Test(api, a_vocabulary_beside_no_weights_is_no_error) {
+  hr_error err = {.status = HR_OK, .message = "before"};
+  char folder[] = "/tmp/headrow-api-XXXXXX", file[64];
+  cr_assert(mkdtemp(folder) != NULL);
+  snprintf(file, sizeof file, "%s/tokenizer.model", folder);
+  cr_assert_eq(symlink(HEADROW_SOURCE_ROOT "/tests/fixtures/spm_unigram.model", file), 0);
+  hr_model_options m;
+  hr_model_options_init(&m);
+  m.vocabulary_only = true;
+  hr_model *model = hr_model_open(folder, &m, &err);
+  cr_expect(model && hr_model_has_tokenizer(model));
+  cr_expect_eq(err.status, HR_OK);
+  cr_expect_str_eq(err.message, "before");
+  hr_model_free(model);
+  unlink(file);
+  cr_expect_null(hr_model_open(folder, &m, &err));
+  cr_expect_eq(err.status, HR_ERROR_FILE);
+  cr_expect(strstr(err.message, "without a model") != NULL, "%s", err.message);
+  cr_expect_null(hr_model_open(folder, &m, NULL));
+  rmdir(folder);
+}
+
+/* A program learns of its own mistake before that of a path. */
+Test(api, options_are_checked_before_files) {
+  hr_error err;
+  hr_model_options m;
+  hr_model_options_init(&m);
+  m.isa = "no-such-tier";
+  cr_expect_null(hr_model_open("/no/such/file.gguf", &m, &err));
+  cr_expect_eq(err.status, HR_ERROR_USAGE, "%s", err.message);
+  memset(&m, 0xff, sizeof m);
+  cr_expect_null(hr_model_open("/no/such/file.gguf", &m, &err));
+  cr_expect_eq(err.status, HR_ERROR_USAGE, "%s", err.message);
+  cr_expect_null(hr_model_open_memory("", 1, "memory", &m, &err));
+  cr_expect_eq(err.status, HR_ERROR_USAGE, "%s", err.message);
+  cr_expect_null(hr_chat_create(NULL, NULL, &err));
+  cr_expect_eq(err.status, HR_ERROR_USAGE, "%s", err.message);
+}
+
+static hr_model *open_deferred(void) {
+  hr_error err;
+  hr_model_options m;
+  hr_model_options_init(&m);
+  m.defer_weights = true;
+  hr_model *model = hr_model_open(MODEL, &m, &err);
+  cr_assert(model != NULL, "%s", err.message);
+  return model;
+}
+
+Test(api, a_deferred_model_knows_whether_it_gives_logits) {
+  hr_error err;
+  hr_model *model = open_deferred();
+  cr_expect(hr_model_has_logits(model));
+  cr_expect_eq(hr_model_load(model, &err), HR_OK, "%s", err.message);
+  cr_expect(hr_model_has_logits(model));
+  hr_model_free(model);
+}
+
+Test(api, memory_is_that_of_the_larger_team) {
+  hr_error err;
+  hr_memory m;
+  hr_session_options s;
+  size_t work[3];
+  hr_model *model = open_deferred();
+  hr_memory_init(&m);
+  hr_session_options_init(&s);
+  s.threads_batch = 4096; /* more than any machine of a test has CPUs */
+  for (unsigned i = 0; i < 3; i++) {
+    s.threads = i == 2 ? s.threads_batch : i;
+    cr_assert_eq(hr_model_memory(model, &s, &m, &err), HR_OK, "%s", err.message);
+    work[i] = m.work;
+  }
+  cr_expect_eq(work[0], work[1]);
+  cr_expect_eq(work[0], work[2]);
+  s.threads_batch = 1;
+  cr_assert_eq(hr_model_memory(model, &s, &m, &err), HR_OK, "%s", err.message);
+  cr_expect_eq(work[0], m.work);
+  hr_model_free(model);
+}
+
+Test(api, memory_without_a_size_is_refused) {
+  static const size_t sizes[] = {0, sizeof(size_t) - 1, 1 << 20, SIZE_MAX};
+  hr_error err;
+  hr_memory m;
+  hr_model *model = open_deferred();
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    memset(&m, 0x5a, sizeof m);
+    m.size = sizes[i];
+    cr_expect_eq(hr_model_memory(model, NULL, &m, &err), HR_ERROR_USAGE);
+    cr_expect(strstr(err.message, "hr_memory_init") != NULL, "%s", err.message);
+    m.size = 0x5a;
+    for (size_t k = sizeof m.size; k < sizeof m; k++)
+      cr_expect_eq(((unsigned char *)&m)[k], 0x5a, "size %zu wrote byte %zu", sizes[i], k);
+  }
+  hr_model_free(model);
+}
+
 static char *whole_file(const char *path, size_t *bytes) {
   FILE *file = fopen(path, "rb");
   cr_assert(file != NULL);
@@ -390,6 +491,18 @@ Test(api, tokenize_tells_how_many_there_are) {
   cr_assert_eq(hr_tokenize(model, text, strlen(text), HR_TOKENIZE_SPECIAL, few, 2, &some, &err),
                HR_OK);
   cr_expect(some == all && few[0] == ids[0] && few[1] == ids[1] && few[2] == -7);
+  hr_model_free(model);
+}
+
+Test(api, flags_that_are_not_known_are_refused) {
+  hr_error err;
+  size_t count;
+  hr_model *model = open_model();
+  for (unsigned flag = 4; flag; flag <<= 1) {
+    cr_expect_eq(hr_tokenize(model, "a", 1, flag, NULL, 0, &count, &err), HR_ERROR_USAGE);
+    cr_expect(strstr(err.message, "flags") != NULL, "%s", err.message);
+  }
+  cr_expect_eq(hr_tokenize(model, "a", 1, 3, NULL, 0, &count, &err), HR_OK, "%s", err.message);
   hr_model_free(model);
 }
 
@@ -767,6 +880,52 @@ Test(api, samplers_refuse_nonsense) {
   cr_expect_eq(err.status, HR_ERROR_NUMERIC);
   hr_sampler_free(sampler);
   close_bench(&b);
+}
+
+Test(api, nothing_is_chosen_from_no_vocabulary) {
+  hr_error err;
+  hr_model_options m;
+  hr_model_options_init(&m);
+  m.vocabulary_only = true;
+  hr_model *model = hr_model_open(HEADROW_SOURCE_ROOT "/tests/fixtures/families/llama3.gguf", &m,
+                                  &err);
+  cr_assert(model != NULL, "%s", err.message);
+  cr_assert_eq(hr_model_vocab_size(model), 0);
+  cr_expect_null(hr_sampler_create(model, NULL, &err));
+  cr_expect_eq(err.status, HR_ERROR_USAGE);
+  cr_expect(strstr(err.message, "no vocabulary") != NULL, "%s", err.message);
+  hr_model_free(model);
+}
+
+/* The sentence about an unknown template names others, and shows that there are more. */
+Test(api, a_list_of_templates_is_cut_visibly) {
+  enum { MANY = 9 };
+  hr_error err;
+  gguf_writer w;
+  char name[MANY][41];
+  const char *names[MANY];
+  gguf_writer_init(&w);
+  gguf_put_string(&w, "general.architecture", "llama");
+  for (int i = 0; i < MANY; i++) {
+    char key[128];
+    snprintf(key, sizeof key, "tokenizer.chat_template.%040d", i);
+    snprintf(name[i], sizeof name[i], "%040d", i);
+    gguf_put_string(&w, key, "x");
+    names[i] = name[i];
+  }
+  gguf_put_strings(&w, "tokenizer.chat_templates", names, MANY);
+  size_t size;
+  unsigned char *file = gguf_writer_finish(&w, &size);
+  hr_model_options m;
+  hr_model_options_init(&m);
+  m.vocabulary_only = true;
+  hr_model *model = hr_model_open_memory(file, size, "written", &m, &err);
+  cr_assert(model != NULL, "%s", err.message);
+  cr_expect_null(hr_chat_create(model, "none", &err));
+  const char *first = strstr(err.message, name[0]), *dots = strstr(err.message, ", ...");
+  cr_expect(first && dots && !dots[5], "%s", err.message);
+  hr_model_free(model);
+  free(file);
 }
 
 /* --- Digests ----------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "engine/engine.h"
@@ -44,6 +45,7 @@ static hr_model *open_model(const char *file) {
   hr_error err = {0};
   hr_model *model = hr_model_open(file, NULL, &err);
   cr_assert(model, "%s", err.message);
+  cr_expect(err.status == HR_OK && !*err.message, "%s: opened, with '%s'", file, err.message);
   return model;
 }
 
@@ -58,6 +60,7 @@ static hr_session *open_session(const hr_model *model, size_t context, size_t ch
   options.no_pin = true;
   hr_session *session = hr_session_create(model, &options, &err);
   cr_assert(session, "%s", err.message);
+  cr_expect(err.status == HR_OK && !*err.message, "created, with '%s'", err.message);
   return session;
 }
 
@@ -433,6 +436,8 @@ Test(families, what_a_config_may_not_ask_for) {
       {"mpt", "attn_config.clip_qkv", "8", "'attn_config.clip_qkv' is 8"},
       {"mpt", "attn_config.qk_ln", "true", "'attn_config.qk_ln' is true"},
       {"mpt", "attn_config.alibi", "false", "'attn_config.alibi' is false"},
+      {"mpt", "attn_config.alibi_bias_max", "0",
+       "'attn_config.alibi_bias_max' is 0, expected more than 0"},
       {"mpt", "attn_config.attn_type", "\"multiquery_attention\"", "'multiquery_attention'"},
       {"falcon", "alibi", "true", "'alibi' is true"},
       {"bloom", "apply_residual_connection_post_layernorm", "true", "is true"},
@@ -762,6 +767,15 @@ Test(families, what_keys_and_tensors_agree_on_is_run) {
   }
 }
 
+/* A decoder without a head, which says so. */
+static changed change_to_bare(void) {
+  changed c = change("llama3");
+  set_member(c.config, "architectures", json_pack("[s]", "LlamaModel"));
+  write_without(c.from.text, "lm_head.weight", c.weights.text);
+  cr_assert(json_dump_file(c.config, path_of("%s/config.json", c.folder.text).text, 0) == 0);
+  return c;
+}
+
 /* Where config.json does not say it, the library decides whether the head is the embedding. */
 Test(families, a_head_is_missed_where_it_is_not_the_embedding) {
   static const char *const own[] = {"llama3", "qwen2", "phi3", "gptneox", "stablelm"};
@@ -778,10 +792,7 @@ Test(families, a_head_is_missed_where_it_is_not_the_embedding) {
     expect_opening(&c, path_of("'%s' is missing", head).text);
   }
   /* A model of hidden states has none, and says so. */
-  changed bare = change("llama3");
-  set_member(bare.config, "architectures", json_pack("[s]", "LlamaModel"));
-  write_without(bare.from.text, "lm_head.weight", bare.weights.text);
-  cr_assert(json_dump_file(bare.config, path_of("%s/config.json", bare.folder.text).text, 0) == 0);
+  changed bare = change_to_bare();
   hr_model *model = open_model(bare.folder.text);
   cr_expect(!hr_model_has_logits(model));
   hr_model_free(model);
@@ -801,6 +812,115 @@ Test(families, a_head_is_missed_where_it_is_not_the_embedding) {
     cr_assert(symlink(c.from.text, c.weights.text) == 0);
     expect_opening(&c, NULL);
   }
+}
+
+/* Of a text that takes several passes, the first row is in the first of them. */
+Test(families, the_pooled_row_of_a_text_in_pieces) {
+  enum { COUNT = 4, MOST = 20 };
+  static const size_t length[COUNT] = {2, MOST, 7, 3};
+  hr_error err = {0};
+  int32_t ids[MOST];
+  hr_tokens texts[COUNT];
+  for (int i = 0; i < MOST; i++) ids[i] = i * 7 % 13;
+  for (size_t i = 0; i < COUNT; i++) texts[i] = (hr_tokens){ids, NULL, length[i]};
+  changed bare = change_to_bare();
+  hr_model *model = open_model(bare.folder.text);
+  hr_session *pieces = open_session(model, 0, 3, 2);
+  cr_assert(hr_session_encode(pieces, texts, COUNT, &err) == HR_OK, "%s", err.message);
+  size_t width = hr_model_width(model);
+  for (size_t i = 0; i < COUNT; i++) {
+    const float *pooled = hr_session_pooled(pieces, i);
+    hr_session *whole = encode(model, ids, NULL, length[i], 1);
+    cr_assert(pooled);
+    cr_expect(same(pooled, hr_session_hidden(pieces, i, 0), width), "text %zu", i);
+    cr_expect(same(pooled, hr_session_pooled(whole, 0), width), "text %zu", i);
+    hr_session_free(whole);
+  }
+  hr_session_free(pieces);
+  hr_model_free(model);
+  expect_opening(&bare, NULL);
+}
+
+/* DistilBERT without its classifier, with one number in all places of its pooler's matrix. */
+static void write_pooler(const char *from, float value, const char *to) {
+  static const char *const spare[][2] = {{"classifier.weight", "spare.attn.masked_bias"},
+                                         {"classifier.bias", "spare.attn.bias"}};
+  FILE *file = fopen(from, "rb");
+  json_t *tensors = read_header(file);
+  json_int_t begin, end;
+  for (size_t i = 0; i < 2; i++) {
+    json_object_set(tensors, spare[i][1], json_object_get(tensors, spare[i][0]));
+    cr_assert(json_object_del(tensors, spare[i][0]) == 0);
+  }
+  cr_assert(json_unpack(tensors, "{s:{s:[I, I]}}", "pre_classifier.weight", "data_offsets", &begin,
+                        &end) == 0);
+  write_file(to, tensors, file, 0);
+  json_decref(tensors);
+  file = fopen(to, "r+b");
+  json_decref(read_header(file));
+  cr_assert(fseek(file, (long)begin, SEEK_CUR) == 0);
+  for (; begin < end; begin += (json_int_t)sizeof value)
+    cr_assert(fwrite(&value, sizeof value, 1, file) == 1);
+  cr_assert(fclose(file) == 0);
+}
+
+/* Hidden states are finite, and what the pooler makes of them is not. */
+Test(families, a_pooled_row_that_is_not_finite_is_an_error) {
+  hr_error err = {0};
+  const int32_t ids[] = {1, 2, 3};
+  changed c = change("distilbert");
+  write_pooler(c.from.text, -3e38f, c.weights.text);
+  cr_assert(json_dump_file(c.config, path_of("%s/config.json", c.folder.text).text, 0) == 0);
+  hr_model *model = open_model(c.folder.text);
+  hr_session *session = open_session(model, 0, 0, 1);
+  cr_expect(hr_session_encode(session, &(hr_tokens){ids, NULL, 3}, 1, &err) == HR_ERROR_NUMERIC);
+  cr_expect(strstr(err.message, "pooled rows 0 is infinite"), "%s", err.message);
+  cr_expect(!hr_session_pooled(session, 0));
+  hr_session_free(session);
+  hr_model_free(model);
+  expect_opening(&c, NULL);
+}
+
+/* A Llama without layers or prefixes, and a great many tensors that no model knows. */
+static void write_crowd(const char *from, const char *to, size_t count) {
+  static const char *const kept[][2] = {{"model.embed_tokens.weight", "embed_tokens.weight"},
+                                        {"model.norm.weight", "norm.weight"},
+                                        {"lm_head.weight", "lm_head.weight"}};
+  FILE *in = fopen(from, "rb");
+  json_t *all = read_header(in), *few = json_object();
+  for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+    cr_assert(json_object_set(few, kept[i][1], json_object_get(all, kept[i][0])) == 0);
+  struct stat st;
+  cr_assert(fstat(fileno(in), &st) == 0);
+  json_int_t end = (json_int_t)st.st_size - (json_int_t)ftell(in);
+  for (size_t i = 0; i < count; i++, end += 4)
+    json_object_set_new(few, path_of("mx%zu", i).text,
+                        json_pack("{s:s, s:[i], s:[I, I]}", "dtype", "F32", "shape", 1,
+                                  "data_offsets", end, end + 4));
+  write_file(to, few, in, count * 4);
+  json_decref(all);
+  json_decref(few);
+}
+
+/* Seconds of this process to refuse it. */
+static double time_refusal(size_t tensors) {
+  hr_error err = {0};
+  changed c = change("llama3");
+  set_member(c.config, "num_hidden_layers", json_integer(4096));
+  write_crowd(c.from.text, c.weights.text, tensors);
+  cr_assert(json_dump_file(c.config, path_of("%s/config.json", c.folder.text).text, 0) == 0);
+  clock_t begin = clock();
+  cr_expect(!hr_model_open(c.folder.text, NULL, &err));
+  double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+  expect_opening(&c, "'layers.0.input_layernorm.weight' is missing");
+  return seconds;
+}
+
+/* What is not there is looked for in each of the layers: at a price that does not grow with the
+ * number of tensors. */
+Test(families, a_crowd_of_tensors_is_refused_soon) {
+  double few = time_refusal(100), many = time_refusal(20000);
+  cr_expect(many < 4 * few + 2, "%g s against %g s", many, few);
 }
 
 /* RoBERTa's classifier has a matrix of its own before its scores: that of the model beside it,

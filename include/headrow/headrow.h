@@ -2,9 +2,10 @@
  *
  * headrow: Transformer models on ordinary CPUs.
  *
- * A model is opened once, is immutable from then on and may be shared by any
- * number of sessions and threads. A session is one sequence of tokens with its
- * KV cache, or several that share passes; it is used by one thread at a time.
+ * A model is opened once, is immutable from then on (from hr_model_load on, where its
+ * weights were deferred) and may be shared by any number of sessions and threads. A
+ * session is one sequence of tokens with its KV cache, or several that share passes;
+ * it is used by one thread at a time.
  *
  *     hr_error err;
  *     hr_model *model = hr_model_open("model.gguf", NULL, &err);
@@ -79,7 +80,9 @@ typedef enum hr_weights {
 
 /* Called now and then while a model is loaded or a prompt is evaluated, with
  * the share done so far (0 to 1). Returning false cancels; the call that was
- * under way then fails with HR_ERROR_CANCELLED. */
+ * under way then fails with HR_ERROR_CANCELLED. Calls do not overlap. Of a prompt they come
+ * from the thread that evaluates it; while a model is loaded they may come from a thread
+ * of the library, pinned to a CPU and with all signals blocked. */
 typedef bool hr_progress_fn(void *data, double done);
 
 typedef struct hr_model_options {
@@ -123,8 +126,8 @@ HR_API hr_model *hr_model_open_memory(const void *data, size_t bytes, const char
                                       const hr_model_options *options, hr_error *err);
 
 /* Packs the weights of a model opened with defer_weights; its files must not
- * have changed. After a failure the model can only be freed. Nothing to do, and
- * HR_OK, for a model that has them. */
+ * have changed. No other call on the model may run meanwhile. After a failure the model
+ * can only be freed. Nothing to do, and HR_OK, for a model that has them. */
 HR_API hr_status hr_model_load(hr_model *model, hr_error *err);
 
 /* NULL is allowed. */
@@ -147,7 +150,8 @@ HR_API size_t hr_model_trained_context(const hr_model *model);
 HR_API size_t hr_model_text_limit(const hr_model *model);
 /* Width of the embedding: of a row of hidden states. */
 HR_API size_t hr_model_width(const hr_model *model);
-/* False for encoders without a language-model head: they give hidden states only. */
+/* False for encoders without a language-model head: they give hidden states only. Known
+ * before hr_model_load; false too for a model opened for its vocabulary only. */
 HR_API bool hr_model_has_logits(const hr_model *model);
 /* The pooling that the model was trained with. */
 HR_API hr_pooling hr_model_pooling(const hr_model *model);
@@ -180,8 +184,9 @@ enum {
 
 /* Turns length bytes of text (any bytes) into ids. At most capacity ids are
  * written; *count is set to the number there are, so a call with capacity 0
- * and ids NULL asks for the size. Fails without a tokenizer. Bytes that no UTF-8 has
- * (0xc0, 0xc1, 0xf5 and above) are U+FFFD where a vocabulary of bytes has no token for them. */
+ * and ids NULL asks for the size. flags are those above. Fails without a tokenizer.
+ * Bytes that no UTF-8 has (0xc0, 0xc1, 0xf5 and above) are U+FFFD where a vocabulary of
+ * bytes has no token for them. */
 HR_API hr_status hr_tokenize(const hr_model *model, const char *text, size_t length,
                              unsigned flags, int32_t *ids, size_t capacity, size_t *count,
                              hr_error *err);
@@ -202,7 +207,7 @@ HR_API const char *hr_token_text(const hr_model *model, int32_t id, bool with_sp
                                  size_t *length, hr_error *err);
 
 /* Turns ids into text, a token at a time, holding back a code point that is
- * split over tokens until it is whole. */
+ * split over tokens until it is whole. The model must outlive it. */
 typedef struct hr_decoder hr_decoder;
 HR_API hr_decoder *hr_decoder_create(const hr_model *model, hr_error *err);
 HR_API void hr_decoder_free(hr_decoder *decoder);
@@ -316,7 +321,7 @@ HR_API void hr_session_free(hr_session *session);
 
 /* Bytes of memory that a model and one session of it take. */
 typedef struct hr_memory {
-  size_t size;    /* sizeof(hr_memory), set by the program */
+  size_t size;    /* sizeof(hr_memory) */
   size_t weights; /* 0 for a packed file */
   size_t mapped;  /* weights of a packed file: its pages, which the system may drop and reread */
   size_t cache;   /* keys and values */
@@ -324,11 +329,16 @@ typedef struct hr_memory {
   size_t context; /* positions that this is for */
 } hr_memory;
 
+/* Sets the size, in the program's own header. */
+static inline void hr_memory_init(hr_memory *memory) {
+  memory->size = sizeof *memory;
+}
+
 /* The sum is known from the header of the file: the model may have been opened
  * with defer_weights. options (NULL: the defaults) are those of the session; where
  * they leave the number of threads open, it is that of the CPUs. The same errors
  * as hr_session_create for options that are not valid. memory->size must be
- * set; members past it are not written. */
+ * set (hr_memory_init); members past it are not written. */
 HR_API hr_status hr_model_memory(const hr_model *model, const hr_session_options *options,
                                  hr_memory *memory, hr_error *err);
 
@@ -346,8 +356,9 @@ typedef enum hr_logits_rows {
 HR_API hr_status hr_session_eval(hr_session *session, const int32_t *ids, size_t count,
                                  hr_logits_rows rows, hr_error *err);
 
-/* Row i of the logits of the last call of hr_session_eval, vocab_size floats,
- * valid until the next one; NULL when there is no such row. */
+/* Row i of the logits of the last call of hr_session_eval or hr_session_eval_batch,
+ * vocab_size floats, valid until the next call of these or of hr_session_encode; NULL when
+ * there is no such row, as after one that failed. */
 HR_API const float *hr_session_logits(const hr_session *session, size_t row);
 
 /* Tokens that one of a session's sequences goes on with. */
@@ -435,6 +446,7 @@ HR_API void hr_sampler_options_fill(hr_sampler_options *options, size_t size);
 static inline void hr_sampler_options_init(hr_sampler_options *options) {
   hr_sampler_options_fill(options, sizeof *options);
 }
+/* The model must outlive the sampler. HR_ERROR_USAGE for one without a vocabulary. */
 HR_API hr_sampler *hr_sampler_create(const hr_model *model, const hr_sampler_options *options,
                                      hr_error *err);
 HR_API void hr_sampler_free(hr_sampler *sampler);

@@ -52,15 +52,18 @@ hr_chat *hr_chat_create_from_text(const hr_model *model, const char *text, size_
   return NULL;
 }
 
+/* As many as there is room for, and dots for the others. */
 static void list_names(const hr_model *model, char *list, size_t size) {
+  static const char more[] = ", ...";
   size_t used = 0;
   const char *name;
   for (size_t i = 0; (name = hr_chat_template_name(model, i)); i++) {
     size_t length = strlen(name), comma = used ? 2 : 0;
-    if (used + comma + length >= size) break;
-    memcpy(list + used, ", ", comma);
-    memcpy(list + used + comma, name, length);
-    used += comma + length;
+    bool fits = length < size && used + comma + length + sizeof more <= size;
+    memcpy(list + used, more, comma);
+    memcpy(list + used + comma, fits ? name : "...", fits ? length : 3);
+    used += comma + (fits ? length : 3);
+    if (!fits) break;
   }
   list[used] = '\0';
 }
@@ -103,6 +106,10 @@ static hr_chat *create_own(const hr_model *model, const hr_chat_text *text, hr_e
 hr_chat *hr_chat_create(const hr_model *model, const char *template_name, hr_error *err) {
   hr_error ignored;
   if (!err) err = &ignored;
+  if (!model) {
+    hr_fail(err, HR_ERROR_USAGE, "the model of a chat is NULL, expected one");
+    return NULL;
+  }
   const hr_chat_text *own = own_template(model, template_name);
   if (own) return create_own(model, own, err);
   const hr_named_template *named = NULL;
@@ -198,7 +205,7 @@ hr_status hr_chat_render(hr_chat *chat, const hr_chat_message *messages, size_t 
   hr_template_output_finish(&chat->output);
   hr_free(chat->ids);
   chat->ids = NULL;
-  hr_status status = hr_options_take(&taken, sizeof taken, options, "chat", err);
+  hr_status status = hr_options_take(&taken, sizeof taken, options, "hr_chat_options", err);
   if (status == HR_OK) status = check_messages(messages, count, err);
   if (status == HR_OK) status = run_template(chat, messages, count, &taken, err);
   if (status == HR_OK && chat->model->tokenizer)

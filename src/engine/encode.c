@@ -86,6 +86,17 @@ static struct hr_encoded *make_room(const hr_session *s, const hr_tokens *texts,
   return NULL;
 }
 
+/* Where what is made of the texts from that one on goes; NULL: nowhere. */
+static float *pooled_of(const hr_session *s, size_t text) {
+  float *pooled = s->encoded->pooled;
+  return pooled ? pooled + text * description_of(s)->width : NULL;
+}
+
+static float *scores_of(const hr_session *s, size_t text) {
+  float *scores = s->encoded->scores;
+  return scores ? scores + text * description_of(s)->classes : NULL;
+}
+
 static hr_status tell_progress(const hr_session *s, size_t done, size_t rows, hr_error *err) {
   if (done == rows || !s->progress || s->progress(s->progress_data, (double)done / (double)rows))
     return HR_OK;
@@ -93,7 +104,8 @@ static hr_status tell_progress(const hr_session *s, size_t done, size_t rows, hr
                  rows);
 }
 
-/* A text longer than a pass, which only causal models have: piece by piece. */
+/* A text longer than a pass, which only causal models have: piece by piece. What is made of
+ * its first row comes with the first. */
 static hr_status run_in_chunks(hr_session *s, const hr_tokens *text, size_t index, hr_error *err) {
   struct hr_encoded *e = s->encoded;
   size_t width = description_of(s)->width;
@@ -104,7 +116,9 @@ static hr_status run_in_chunks(hr_session *s, const hr_tokens *text, size_t inde
                                 .start = done,
                                 .logits_from = n,
                                 .types = text->types ? text->types + done : NULL,
-                                .hidden = e->hidden + (e->first_row[index] + done) * width};
+                                .hidden = e->hidden + (e->first_row[index] + done) * width,
+                                .pooled = done == 0 ? pooled_of(s, index) : NULL,
+                                .scores = done == 0 ? scores_of(s, index) : NULL};
     hr_status status = hr_session_forward(s, &request, err);
     if (status != HR_OK) return status;
     done += n;
@@ -149,8 +163,8 @@ static hr_status run_texts(hr_session *s, const hr_tokens *texts, hr_error *err)
     } else {
       request.text_count = n;
       request.logits_from = request.rows;
-      if (e->pooled) request.pooled = e->pooled + i * d->width;
-      if (e->scores) request.scores = e->scores + i * d->classes;
+      request.pooled = pooled_of(s, i);
+      request.scores = scores_of(s, i);
       status = hr_session_forward(s, &request, err);
       i += n;
     }
@@ -182,6 +196,8 @@ static hr_status encode(hr_session *s, const hr_tokens *texts, size_t count, hr_
   hr_status status = run_texts(s, texts, err);
   if (status == HR_OK)
     status = check_finite(e->hidden, e->first_row[count] * d->width, "hidden state", err);
+  if (status == HR_OK)
+    status = check_finite(e->pooled, count * d->width, "element of the pooled rows", err);
   return status == HR_OK ? check_finite(e->scores, count * d->classes, "score", err) : status;
 }
 
@@ -206,12 +222,12 @@ const float *hr_session_hidden(const hr_session *s, size_t text, size_t row) {
 
 const float *hr_session_pooled(const hr_session *s, size_t text) {
   const struct hr_encoded *e = s->encoded;
-  return e && e->pooled && text < e->texts ? e->pooled + text * description_of(s)->width : NULL;
+  return e && text < e->texts ? pooled_of(s, text) : NULL;
 }
 
 const float *hr_session_scores(const hr_session *s, size_t text) {
   const struct hr_encoded *e = s->encoded;
-  return e && e->scores && text < e->texts ? e->scores + text * description_of(s)->classes : NULL;
+  return e && text < e->texts ? scores_of(s, text) : NULL;
 }
 
 /* --- One vector for a text -------------------------------------------------- */

@@ -101,8 +101,6 @@ hr_status hr_model_load(hr_model *model, hr_error *err) {
  * before weights are packed for minutes. */
 static hr_status open_model(hr_model *model, hr_error *err) {
   const hr_model_options *o = &model->options;
-  TRY(select_kernels(model, o->isa, err));
-  model->options.isa = NULL; /* the caller's; what was chosen is in kernels */
   if (!o->vocabulary_only) {
     TRY(hr_load_plan(model->source, o->weights, &model->loaded, err));
     model->is_planned = true;
@@ -112,84 +110,85 @@ static hr_status open_model(hr_model *model, hr_error *err) {
   return o->vocabulary_only || o->defer_weights ? HR_OK : hr_model_load(model, err);
 }
 
-static bool valid_options(const hr_model_options *options, hr_error *err) {
-  if ((unsigned)options->weights > HR_WEIGHTS_Q8_0) {
-    hr_fail(err, HR_ERROR_USAGE, "model options: weights is %d, expected 0 to %d",
-            (int)options->weights, HR_WEIGHTS_Q8_0);
-    return false;
-  }
-  return true;
+static hr_status take_options(hr_model_options *options, const hr_model_options *given,
+                              hr_error *err) {
+  *options = default_options;
+  TRY(hr_options_take(options, sizeof *options, given, "hr_model_options", err));
+  if ((unsigned)options->weights <= HR_WEIGHTS_Q8_0) return HR_OK;
+  return hr_fail(err, HR_ERROR_USAGE, "hr_model_options: weights is %d, expected 0 to %d",
+                 (int)options->weights, HR_WEIGHTS_Q8_0);
 }
 
-/* Takes the source over. */
-static hr_model *create(hr_source *source, const hr_model_options *options, hr_error *err) {
-  const char *path = hr_source_path(source);
-  hr_model *model = hr_calloc(1, sizeof *model);
-  if (model) model->path = hr_strndup(path, strlen(path));
+/* What needs no file. */
+static hr_status set_up(hr_model *model, const char *path, const hr_model_options *options,
+                        hr_error *err) {
   const char *cores = options->cores;
-  if (model && cores) model->cores = hr_strndup(cores, strlen(cores));
-  if (!model || !model->path || (cores && !model->cores)) {
-    hr_fail_memory(err, "model", sizeof *model);
-    if (model) hr_free(model->path);
-    hr_free(model);
-    hr_source_close(source);
-    return NULL;
-  }
-  model->source = source;
+  model->path = hr_strndup(path, strlen(path));
+  if (cores) model->cores = hr_strndup(cores, strlen(cores));
+  if (!model->path || (cores && !model->cores))
+    return hr_fail_memory(err, "model", strlen(path) + (cores ? strlen(cores) : 0));
   model->options = *options;
   model->options.cores = model->cores;
-  return model;
+  model->options.isa = NULL; /* the caller's; what was chosen is in kernels */
+  return select_kernels(model, options->isa, err);
 }
 
-/* The same, of a source that may not have opened. */
-static hr_model *open_source(hr_source *source, const hr_model_options *given, hr_error *err) {
-  hr_error ignored;
-  if (!err) err = &ignored;
-  if (!source) return NULL;
-  hr_model_options options = default_options;
-  if (hr_options_take(&options, sizeof options, given, "model", err) != HR_OK ||
-      !valid_options(&options, err)) {
-    hr_source_close(source);
+/* A model without a source: options are checked before a file is opened. */
+static hr_model *create(const char *path, const hr_model_options *given, hr_error *err) {
+  hr_model_options options;
+  if (take_options(&options, given, err) != HR_OK) return NULL;
+  hr_model *model = hr_calloc(1, sizeof *model);
+  if (!model) {
+    hr_fail_memory(err, "model", sizeof *model);
     return NULL;
   }
-  hr_model *model = create(source, &options, err);
-  if (!model) return NULL;
-  if (open_model(model, err) != HR_OK) {
+  if (set_up(model, path, &options, err) == HR_OK) return model;
+  hr_model_free(model);
+  return NULL;
+}
+
+/* Reads the source that the model has been given; NULL is one that did not open. Takes the model
+ * over. */
+static hr_model *finish_open(hr_model *model, hr_error *err) {
+  if (!model->source || open_model(model, err) != HR_OK) {
     hr_model_free(model);
     return NULL;
   }
-  if (options.vocabulary_only) {
+  if (model->options.vocabulary_only) {
     hr_source_close(model->source);
     model->source = NULL;
   }
   return model;
 }
 
-/* Before the options are checked: other files will do. */
-static bool wants_vocabulary(const hr_model_options *given) {
-  return given && given->size > offsetof(hr_model_options, vocabulary_only) &&
-         given->vocabulary_only;
-}
-
 hr_model *hr_model_open(const char *path, const hr_model_options *options, hr_error *err) {
   HR_FPENV_OWN;
+  hr_error ignored;
+  if (!err) err = &ignored;
   if (!path) {
     hr_fail(err, HR_ERROR_USAGE, "the path is NULL, expected a file or folder");
     return NULL;
   }
-  return open_source(wants_vocabulary(options) ? hr_source_open_vocabulary(path, err)
-                                               : hr_source_open(path, err),
-                     options, err);
+  hr_model *model = create(path, options, err);
+  if (!model) return NULL;
+  model->source = model->options.vocabulary_only ? hr_source_open_vocabulary(path, err)
+                                                 : hr_source_open(path, err);
+  return finish_open(model, err);
 }
 
 hr_model *hr_model_open_memory(const void *data, size_t bytes, const char *name,
                                const hr_model_options *options, hr_error *err) {
   HR_FPENV_OWN;
+  hr_error ignored;
+  if (!err) err = &ignored;
   if (!data || !name) {
     hr_fail(err, HR_ERROR_USAGE, "the data or their name is NULL, expected a GGUF file in memory");
     return NULL;
   }
-  return open_source(hr_source_open_memory(data, bytes, name, err), options, err);
+  hr_model *model = create(name, options, err);
+  if (!model) return NULL;
+  model->source = hr_source_open_memory(data, bytes, name, err);
+  return finish_open(model, err);
 }
 
 void hr_model_free(hr_model *model) {
@@ -221,7 +220,7 @@ size_t hr_model_width(const hr_model *model) {
 }
 
 bool hr_model_has_logits(const hr_model *model) {
-  return model->has_weights && !model->loaded.transformer.description.headless;
+  return model->is_planned && !model->loaded.transformer.description.headless;
 }
 
 hr_pooling hr_model_pooling(const hr_model *model) {

@@ -87,9 +87,14 @@ hr_sampler *hr_sampler_create(const hr_model *model, const hr_sampler_options *g
                               hr_error *err) {
   HR_FPENV_OWN;
   hr_sampler_options options = default_options;
-  if (hr_options_take(&options, sizeof options, given, "sampler", err) != HR_OK ||
+  if (hr_options_take(&options, sizeof options, given, "hr_sampler_options", err) != HR_OK ||
       check_options(&options, err) != HR_OK)
     return NULL;
+  if (hr_model_vocab_size(model) == 0) {
+    hr_fail(err, HR_ERROR_USAGE, "%s: has no vocabulary to choose from, expected a model",
+            model->path);
+    return NULL;
+  }
   hr_sampler *s = hr_calloc(1, sizeof *s);
   if (!s) {
     hr_fail_memory(err, "sampler", sizeof *s);

@@ -28,7 +28,7 @@ static hr_status check_options(const hr_model *model, const hr_session_options *
   if (!model->is_planned)
     return hr_fail(err, HR_ERROR_USAGE, "%s: was opened for its vocabulary only", model->path);
   if ((unsigned)o->cache > HR_CACHE_F32)
-    return hr_fail(err, HR_ERROR_USAGE, "session options: cache is %d, expected 0 to %d",
+    return hr_fail(err, HR_ERROR_USAGE, "hr_session_options: cache is %d, expected 0 to %d",
                    (int)o->cache, HR_CACHE_F32);
   size_t most = most_positions(t);
   if (most && o->context > most)
@@ -123,16 +123,21 @@ static hr_status set_up(hr_session *s, const hr_session_options *o, hr_error *er
   return hr_kv_cache_init(&s->cache, d, z.positions, z.half, err);
 }
 
+/* As many as a team has seats: the larger of the two counts. */
 static unsigned threads_of(const hr_session_options *o) {
-  long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-  unsigned most = o->threads > o->threads_batch ? o->threads : o->threads_batch;
-  return o->threads ? most : cpus > 1 ? (unsigned)cpus : 1;
+  long online = sysconf(_SC_NPROCESSORS_ONLN);
+  unsigned cpus = online > 1 ? (unsigned)online : 1;
+  unsigned one = o->threads ? o->threads : cpus;
+  unsigned many = o->threads_batch ? o->threads_batch : one;
+  return one > many ? one : many;
 }
 
 hr_status hr_model_memory(const hr_model *model, const hr_session_options *given,
                           hr_memory *memory, hr_error *err) {
   hr_session_options options = default_options;
-  hr_status status = hr_options_take(&options, sizeof options, given, "session", err);
+  hr_status status = hr_options_check_size(memory, sizeof *memory, "hr_memory", err);
+  if (status == HR_OK)
+    status = hr_options_take(&options, sizeof options, given, "hr_session_options", err);
   if (status == HR_OK) status = check_options(model, &options, err);
   if (status != HR_OK) return status;
   const hr_description *d = &model->loaded.transformer.description;
@@ -160,7 +165,7 @@ hr_session *hr_session_create(const hr_model *model, const hr_session_options *g
   hr_error ignored;
   if (!err) err = &ignored;
   hr_session_options options = default_options;
-  if (hr_options_take(&options, sizeof options, given, "session", err) != HR_OK ||
+  if (hr_options_take(&options, sizeof options, given, "hr_session_options", err) != HR_OK ||
       check_options(model, &options, err) != HR_OK)
     return NULL;
   if (!model->has_weights) {

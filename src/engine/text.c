@@ -22,6 +22,9 @@ hr_status hr_tokenize(const hr_model *model, const char *text, size_t length, un
                       int32_t *ids, size_t capacity, size_t *count, hr_error *err) {
   HR_FPENV_OWN;
   *count = 0;
+  const unsigned known = HR_TOKENIZE_SPECIAL | HR_TOKENIZE_PARSE_SPECIAL;
+  if (flags & ~known)
+    return hr_fail(err, HR_ERROR_USAGE, "flags are 0x%x, expected none but 0x%x", flags, known);
   hr_status status = need_tokenizer(model, err);
   if (status != HR_OK) return status;
   int32_t *all;

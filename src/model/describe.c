@@ -615,8 +615,9 @@ static hr_status describe_rope(reader *r, hr_description *d) {
 static hr_status describe_alibi(reader *r, hr_description *d) {
   d->alibi_steepness = 8;
   TRY(read_real_within(r, &STEEPNESS, 0, 64, &d->alibi_steepness));
-  /* MPT without ALiBi has a table */
-  if (d->alibi_steepness == 0) d->position = HR_POSITION_LEARNED;
+  if (d->alibi_steepness > 0) return HR_OK;
+  if (!is_gguf(r)) return refuse_number(r, 0, "more than 0");
+  d->position = HR_POSITION_LEARNED; /* MPT without ALiBi has a table */
   return HR_OK;
 }
 

@@ -465,13 +465,18 @@ static hr_source *open_tokenizer(const char *path, const char *file, hr_error *e
 }
 
 hr_source *hr_source_open_vocabulary(const char *path, hr_error *err) {
-  hr_error local;
+  hr_error local, attempt;
   if (!err) err = &local;
   if (is_tokenizer(path)) return open_tokenizer(path, path, err);
-  hr_source *source = hr_source_open(path, err);
-  char *file = !source && is_folder(path) ? find_tokenizer(path, err) : NULL;
-  if (file) source = open_tokenizer(path, file, err);
-  if (file && source) source->has_weights = claims_weights(path);
+  hr_source *source = hr_source_open(path, &attempt);
+  if (source) return source;
+  char *file = is_folder(path) ? find_tokenizer(path, &attempt) : NULL;
+  if (!file) {
+    *err = attempt;
+    return NULL;
+  }
+  source = open_tokenizer(path, file, err);
+  if (source) source->has_weights = claims_weights(path);
   hr_free(file);
   return source;
 }
