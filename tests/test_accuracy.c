@@ -446,6 +446,18 @@ Test(accuracy, digests_in_json) {
   json_decref(r);
 }
 
+/* Digests that were written over what they are to be checked by would always be equal. */
+Test(accuracy, digests_are_not_checked_by_themselves) {
+  result r = shell("printf old >$D/a; ln -s a $D/b; $H accuracy --digests $D/b --check $D/a -q; "
+                   "echo $?; cat $D/a");
+  cr_expect_str_eq(r.out, "2\nold", "%s", r.out);
+  cr_expect(strstr(r.err, "is the file of --check, expected another"), "%s", r.err);
+  finish(&r);
+  r = shell("cd $D; $H accuracy --digests ./a --check a -q; echo $?; ls");
+  cr_expect_str_eq(r.out, "3\n", "%s: %s", r.out, r.err);
+  finish(&r);
+}
+
 /* A tier that is asked for is the highest one compared; one that there is not is an error. */
 Test(accuracy, across_tiers_up_to_one) {
   expect_error("$H accuracy --across-isa --isa nope", 2, "--isa: kernel tier 'nope'", NULL);

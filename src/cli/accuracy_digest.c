@@ -298,9 +298,17 @@ static int check_document(const cli_accuracy *s, const json_t *document, json_t 
   return status;
 }
 
+static bool is_result(int status) {
+  return status == HR_OK || status == (int)CLI_DIFFERENT;
+}
+
+/* What is checked is read before anything is written. */
 static int use_files(const cli_accuracy *s, const char *name, json_t *told) {
   int status = HR_OK;
   size_t context = 0;
+  if (s->digests && s->check && cli_is_same_file(s->digests, s->check))
+    return cli_fail(HR_ERROR_USAGE, "--digests: '%.200s' is the file of --check, expected another",
+                    s->digests);
   if (s->digests && (status = cli_check_save(s->digests)) != HR_OK) return status;
   hr_model *model = cli_open_model(&s->common, name, false, &status);
   if (!model) return status;
@@ -308,9 +316,12 @@ static int use_files(const cli_accuracy *s, const char *name, json_t *told) {
   digests d = {0};
   status = digest_model(s, model, &corpus, &d, &context);
   json_t *document = status == HR_OK ? document_of(s, model, &corpus, &d, context) : NULL;
-  if (status == HR_OK && s->digests) status = save_document(s->digests, document);
   json_t *checked = NULL;
   if (status == HR_OK && s->check) status = check_document(s, document, &checked);
+  if (s->digests && is_result(status)) {
+    int saved = save_document(s->digests, document);
+    if (saved != HR_OK) status = saved;
+  }
   if (s->digests)
     json_object_set_new(told, "digests", cli_json_text(s->digests, strlen(s->digests)));
   if (checked) json_object_set_new(told, "check", checked);
@@ -320,10 +331,6 @@ static int use_files(const cli_accuracy *s, const char *name, json_t *told) {
   cli_corpus_free(&corpus);
   hr_model_free(model);
   return status;
-}
-
-static bool is_result(int status) {
-  return status == HR_OK || status == (int)CLI_DIFFERENT;
 }
 
 /* One document for all that was asked for: "equal" is of all comparisons, and what was not

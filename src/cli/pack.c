@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli.h"
@@ -20,11 +19,6 @@ typedef struct settings {
 
 /* Bytes from which starting threads is worth their while. */
 enum { PARALLEL_BYTES = 16 << 20 };
-
-static bool is_same_file(const char *a, const char *b) {
-  struct stat x, y;
-  return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
 
 static bool sink(void *arg, const void *data, size_t bytes) {
   return cli_save_write(arg, data, bytes);
@@ -97,7 +91,7 @@ static int pack_command(const cli_command *command, int argc, char **argv) {
     return cli_fail(HR_ERROR_USAGE, "%s: %zu arguments, expected MODEL and OUT", command->name,
                     p->count);
   const char *name = p->item[0], *out = p->item[1];
-  if (is_same_file(name, out))
+  if (cli_is_same_file(name, out))
     return cli_fail(HR_ERROR_USAGE, "%s: is the model itself, expected another place", out);
   hr_model *model = cli_plan_model(&s.common, name, &status);
   if (!model) return status;

@@ -185,3 +185,8 @@ int cli_save_file(const char *path, const void *data, size_t bytes) {
   (void)cli_save_write(&save, data, bytes);
   return cli_save_end(&save);
 }
+
+bool cli_is_same_file(const char *a, const char *b) {
+  struct stat x, y;
+  return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}

@@ -39,4 +39,7 @@ int cli_save_file(const char *path, const void *data, size_t bytes);
 /* The same status for a place that can't be written to, before long work. */
 int cli_check_save(const char *path);
 
+/* Whether both names lead to one file that exists, through links too. */
+bool cli_is_same_file(const char *a, const char *b);
+
 #endif
