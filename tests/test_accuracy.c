@@ -436,7 +436,7 @@ Test(accuracy, digests_in_json) {
   r = document("$H accuracy --digests $D/a --json --ids 1,2,3 -q");
   cr_expect(json_is_null(json_object_get(r, "equal")) && json_is_null(json_object_get(r, "check")));
   json_decref(r);
-  r = document("sed '/730f/y/0123456789abcdef/123456789abcdef0/' "
+  r = document("sed '0,/logits/{/logits/y/0123456789abcdef/123456789abcdef0/}' "
                "$ROOT/models/digests/builtin.json >$D/a; "
                "$H accuracy --check $D/a --json -q 2>$D/error; [ $? = 1 ]");
   json_t *different = json_object_get(json_object_get(r, "check"), "different_parts");
@@ -480,12 +480,16 @@ Test(accuracy, across_tiers_up_to_one) {
  * anew, all others stay. */
 Test(accuracy, tables_keep_the_rows_of_models_that_are_not_there) {
   result r = shell(
-      TWO "mkdir $D/scripts $D/docs $D/models; cp $ROOT/scripts/accuracy.sh $D/scripts; "
+      TWO "mkdir -p $D/scripts $D/docs $D/models/f32; cp $ROOT/scripts/accuracy.sh $D/scripts; "
           "cp $ROOT/docs/accuracy.md $D/docs; cp $ROOT/models/builtin.gguf $D/models; "
+          "cp $ROOT/models/f32/builtin.gguf $D/models/f32; "
           "HEADROW_COMMAND=$H HEADROW_TEST_DATA= HEADROW_TEXT=$D/text sh $D/scripts/accuracy.sh "
-          "--write 2>$D/said; echo $?; grep -c 'llama: stories260K' $D/said; "
+          "--write 2>$D/said; echo $?; grep -c 'llama: stories260K, ' $D/said; "
           "diff $ROOT/docs/accuracy.md $D/docs/accuracy.md | grep '^[<>]' | cut -c1-21");
-  cr_expect_str_eq(r.out, "0\n1\n< | builtin | q8_0 | \n> | builtin | q8_0 | \n", "%s", r.out);
+  cr_expect_str_eq(r.out,
+                   "0\n3\n< | builtin | q8_0 | \n< | builtin | q8_0, b\n"
+                   "> | builtin | q8_0 | \n> | builtin | q8_0, b\n",
+                   "%s", r.out);
   finish(&r);
 }
 
@@ -526,6 +530,21 @@ Test(quantize, what_can_be_kept_is_kept) {
       "$H run -p 'Once upon' -n 5 --temp 0 -q | cmp - $D/a");
   cr_expect_eq(r.status, 0, "%s", r.err);
   finish(&r);
+}
+
+/* What ships is what anybody makes of the F32 files beside it, on any machine. */
+Test(quantize, shipped_files_come_from_their_f32_ones) {
+  static const char *const models[] = {"builtin", "alibi", "gpt2", "rope", "transformer-2017"};
+  for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+    char line[512];
+    snprintf(line, sizeof line,
+             "$H quantize $ROOT/models/f32/%s.gguf $D/out.gguf -q >$D/table && "
+             "cmp $D/out.gguf $ROOT/models/%s.gguf",
+             models[i], models[i]);
+    result r = shell(line);
+    cr_expect_eq(r.status, 0, "%s: %s %s", models[i], r.out, r.err);
+    finish(&r);
+  }
 }
 
 /* --keep and --calibrate do what they say. */

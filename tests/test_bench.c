@@ -755,11 +755,11 @@ static void expect_check(const char *line, const char *digest, const char *by) {
 
 /* The same values come of the portable tier: `--weights` keeps it from looking them up. */
 Test(bench, known_models_have_known_digests) {
-  expect_check("$H bench -q -p 1 -n 0 -r 1 --json -", "1-3221656dc19b993c", "comes with headrow");
-  expect_check("$H bench -q builtin -p 1 -n 0 -r 1 --cache f32 --json -", "1-c9975bdbdbe7f837",
+  expect_check("$H bench -q -p 1 -n 0 -r 1 --json -", "1-fc34d0748c079801", "comes with headrow");
+  expect_check("$H bench -q builtin -p 1 -n 0 -r 1 --cache f32 --json -", "1-5aec5ceca03a90ec",
                "comes with headrow");
   expect_check("$H bench -q $ROOT/models/builtin.gguf -p 1 -n 0 -r 1 --json -",
-               "1-3221656dc19b993c", "the portable tier");
+               "1-fc34d0748c079801", "the portable tier");
   expect_check("$H bench -q --synthetic minilm-l6:q8_0 -p 1 -r 1 --json -", "1-982d51f2fe9aa956",
                "comes with headrow");
   expect_check("$H bench -q --synthetic " SMALL ":q8_0 -p 1 -n 0 -r 1 --json -", NULL,
@@ -800,7 +800,7 @@ Test(bench, a_wrong_model_has_no_rate) {
                    "$D/headrow bench -q -p 8 -n 2 -r 1");
   cr_expect_eq(o.status, 1, "%d %s", o.status, o.err);
   cr_expect(strstr(o.err, "builtin: check of 8 tokens: digest 1-") &&
-                strstr(o.err, "expected 1-3221656dc19b993c as the value that comes with headrow; "
+                strstr(o.err, "expected 1-fc34d0748c079801 as the value that comes with headrow; "
                               "no rate is reported"),
             "%s", o.err);
   cr_expect_str_eq(o.out, "");

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Trains the models in models/ on a 2 MiB sample of TinyStories; writes GGUF.
 
-    train.py TEXT WORK OUT [--only NAME] [--steps N | --minutes M] [--export] [--f32]
+    train.py TEXT WORK OUT [--only NAME] [--steps N | --minutes M] [--from FOLDER] [--export]
 
-TEXT is the sample (its SHA-256 is checked), WORK a folder for the vocabulary,
-checkpoints and fp32 weights, OUT the folder the GGUF files go to. A run that
-was interrupted continues from its checkpoint. --export writes the GGUF of a
-checkpoint, finished or not, and trains nothing; --f32 writes NAME-f32.gguf beside
-NAME.gguf, to measure what rounding costs.
+TEXT is the sample (its SHA-256 is checked), WORK a folder for the vocabulary and
+checkpoints, OUT the folder that NAME.gguf goes to, all in F32 (`headrow quantize`
+rounds it). A run that was interrupted continues from its checkpoint. --from begins
+with the weights of FOLDER/NAME.gguf and trains them a little further: all in fp32, at
+a tenth of the rates, on the segmentation that inference uses. Of Q8_0 weights, the
+fraction of a step that rounding took is drawn anew first. --export writes the GGUF of a
+checkpoint, finished or not, and trains nothing.
 """
 import argparse, hashlib, json, math, os, random, struct, sys, time
 from concurrent.futures import ThreadPoolExecutor
@@ -305,9 +307,13 @@ def repeats(text, n=8):
 
 # ---------------------------------------------------------------- training
 
+LR_MUON, LR_ADAM, WARMUP = 0.015, 3e-3, 100
+FURTHER, FURTHER_STEPS = 0.1, 60        # of the rates, for --from
+
+
 class Optimizer:
     """Muon for the matrices inside the blocks, AdamW for everything else."""
-    def __init__(self, model, lr_muon=0.015, lr_adam=3e-3, decay=0.1):
+    def __init__(self, model, lr_muon, lr_adam, decay=0.1):
         self.lr, self.decay = lr_muon, decay
         inner = [(n, p) for n, p in model.p.items() if p.dim() == 2 and n.startswith("blk.")]
         ids = {id(p) for _, p in inner}
@@ -350,14 +356,17 @@ class Optimizer:
         self.momentum = s["momentum"]
 
 
-def train(name, sp, texts, held, work, steps, minutes):
-    """Trains for `steps` steps, or for `minutes` of wall-clock time."""
-    c = MODELS[name]
+def train(name, sp, texts, held, work, steps, minutes, start):
+    """Trains for `steps` steps, or for `minutes` of wall-clock time; on from the weights
+    `start`, or from new ones where it is None."""
+    c, rate = MODELS[name], FURTHER if start else 1.0
     path = os.path.join(work, name + ".pt")
     torch.manual_seed(1)
     random.seed(1)
     model = Model(c, c["dropout"])
-    opt = Optimizer(model)
+    if start:
+        load(model, start)
+    opt = Optimizer(model, LR_MUON * rate, LR_ADAM * rate)
     average = {n: p.detach().clone() for n, p in model.p.items()}
     step, spent, epoch = 0, 0.0, 0
     if os.path.exists(path):
@@ -378,7 +387,7 @@ def train(name, sp, texts, held, work, steps, minutes):
         os.replace(path + ".new", path)
 
     def gradient(x, y, n):
-        with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=not start, cache_enabled=False):
             loss = loss_sum(model, x, y) / n
         loss.backward()
         return loss.item()
@@ -387,7 +396,7 @@ def train(name, sp, texts, held, work, steps, minutes):
     pool = ThreadPoolExecutor(THREADS)
     while done() < 1:
         # the last part sees the segmentation that inference will use
-        alpha = c["alpha"] if done() < 0.75 else 0.0
+        alpha = c["alpha"] if done() < 0.75 and not start else 0.0
         rows = [[BOS] + encode(sp, s, alpha if random.random() < 0.5 else 0.0) + [EOS]
                 for s in texts]
         for x, y in batches(rows, c["context"], c["batch"]):
@@ -396,7 +405,7 @@ def train(name, sp, texts, held, work, steps, minutes):
             model.zero_grad(set_to_none=True)
             loss = sum(pool.map(gradient, x.split(part), y.split(part), repeat(n)))
             fall = 0.51 + 0.49 * math.cos(math.pi * done())
-            opt.step(min(1.0, (step + 1) / 100) * fall)
+            opt.step(min(1.0, (step + 1) / WARMUP) * fall)
             keep = min(0.995, (step + 1) / (step + 10))
             with torch.no_grad():
                 torch._foreach_mul_(list(average.values()), keep)
@@ -405,7 +414,7 @@ def train(name, sp, texts, held, work, steps, minutes):
             now = time.time()
             spent, last = spent + now - last, now
             run.append(loss)
-            if spent - saved > 180 or done() == 1:
+            if spent - saved > 600 or done() == 1:
                 save()
                 ema = Model(c)
                 load(ema, average)
@@ -431,29 +440,66 @@ def load(model, weights):
 F32, F16, Q8_0 = 0, 1, 8
 
 
-def q8_0(x):
-    """Rows of 32: (fp16 scale, int8 values), as ggml's quantize_row_q8_0."""
-    x = np.asarray(x, np.float32).reshape(-1, 32)
-    d = np.abs(x).max(1, keepdims=True) / np.float32(127)
-    inv = np.divide(np.float32(1), d, out=np.zeros_like(d), where=d > 0)
-    v = x * inv
-    q = np.trunc(v + np.copysign(np.float32(0.5), v)).astype(np.int8)
-    return d.astype(np.float16), q
+def widened(data, at, kind, count, draw):
+    """The values of a tensor in fp32; of Q8_0, any that would be rounded to what is there."""
+    if kind == Q8_0:               # blocks of 32: an fp16 scale, int8 values
+        b = np.frombuffer(data, [("scale", "<f2"), ("q", "i1", 32)], count // 32, at)
+        steps = b["q"] + draw.uniform(-0.5, 0.5, b["q"].shape).astype(np.float32)
+        return b["scale"].astype(np.float32)[:, None] * steps
+    if kind not in (F32, F16):
+        sys.exit(f"a tensor has type {kind}, expected F32, F16 or Q8_0")
+    return np.frombuffer(data, ("<f4", "<f2")[kind], count, at).astype(np.float32)
 
 
-def tensor(name, w, exact):
-    """(type, bytes, the values a reader gets back)."""
-    w = w.detach().numpy()
-    if exact:
-        return F32, w.tobytes(), w
-    if name == "position_embd.weight":
-        h = w.astype(np.float16)
-        return F16, h.tobytes(), h.astype(np.float32)
-    if w.ndim == 1:
-        return F32, w.tobytes(), w
-    d, q = q8_0(w)
-    data = np.concatenate([d.view(np.uint8), q.view(np.uint8)], 1).tobytes()
-    return Q8_0, data, (d.astype(np.float32) * q).reshape(w.shape)
+def read_gguf(path):
+    """Metadata and weights of a file that write_gguf has written, or one rounded from it."""
+    data, at, draw = open(path, "rb").read(), 4, np.random.default_rng(1)
+
+    def take(form):
+        nonlocal at
+        v = struct.unpack_from("<" + form, data, at)
+        at += struct.calcsize("<" + form)
+        return v[0] if len(v) == 1 else v
+
+    def text():
+        n = take("Q")
+        return take(f"{n}s").decode()
+
+    def read(kind):
+        if kind == 9:
+            kind, n = take("IQ")
+            return [read(kind) for _ in range(n)]
+        return text() if kind == 8 else take({4: "I", 5: "i", 6: "f", 7: "?"}[kind])
+
+    version, tensors, keys = take("IQQ")
+    if data[:4] != b"GGUF" or version != 3:
+        sys.exit(f"{path}: not a GGUF file of version 3")
+    meta = {}
+    for _ in range(keys):
+        key = text()
+        meta[key] = read(take("I"))
+    shapes = []
+    for _ in range(tensors):
+        name, dims = text(), take("I")
+        shapes.append((name, [take("Q") for _ in range(dims)][::-1], *take("IQ")))
+    start, weights = -(-at // 32) * 32, {}
+    for name, shape, kind, offset in shapes:
+        w = widened(data, start + offset, kind, math.prod(shape), draw)
+        w = torch.from_numpy(w).view(*shape)
+        if "attn_qkv" in name:
+            weights.update((name.replace("qkv", n), part) for n, part in zip("qkv", w.chunk(3)))
+        else:
+            weights[name] = w
+    return meta, weights
+
+
+def weights_of(path, sp):
+    """The weights of a file whose vocabulary is ours."""
+    meta, weights = read_gguf(path)
+    if (meta["tokenizer.ggml.tokens"] != [sp.id_to_piece(i) for i in range(VOCAB)] or
+            meta["tokenizer.ggml.scores"] != [sp.get_score(i) for i in range(VOCAB)]):
+        sys.exit(f"{path}: another vocabulary than that of WORK")
+    return weights
 
 
 def value(v):
@@ -476,8 +522,7 @@ def string(s):
     return struct.pack("<Q", len(s)) + s
 
 
-def write_gguf(path, name, sp, weights, exact=False):
-    """Writes the file and returns the weights as rounded in it; exact: all in F32."""
+def write_gguf(path, name, sp, weights):
     c = MODELS[name]
     a = c["arch"]
     if a == "gpt2":
@@ -512,19 +557,13 @@ def write_gguf(path, name, sp, weights, exact=False):
     pad = lambda b: b + bytes(-len(b) % 32)
     head = struct.pack("<4sIQQ", b"GGUF", 3, len(weights), len(meta))
     head += b"".join(string(k) + value(v) for k, v in meta.items())
-    body, rounded = b"", {}
+    body = b""
     for n, w in weights.items():
-        t, data, rounded[n] = tensor(n, w, exact)
         dims = w.shape[::-1]
-        head += string(n) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, t, len(body))
-        body += pad(data)
+        head += string(n) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, F32, len(body))
+        body += pad(w.detach().numpy().tobytes())
     with open(path, "wb") as f:
         f.write(pad(head) + body)
-    if a == "gpt2":
-        for n in [n for n in rounded if "attn_qkv" in n]:
-            for k, part in zip("qkv", np.split(rounded.pop(n), 3)):
-                rounded[n.replace("qkv", k)] = part
-    return {n: torch.from_numpy(np.array(w)) for n, w in rounded.items()}
 
 
 def main():
@@ -537,7 +576,8 @@ def main():
     ap.add_argument("--minutes", type=float, help="train for a time, not for a number of steps")
     ap.add_argument("--samples", type=int, default=10)
     ap.add_argument("--export", action="store_true")
-    ap.add_argument("--f32", action="store_true", help="write NAME-f32.gguf too, nothing rounded")
+    ap.add_argument("--from", dest="start", metavar="FOLDER",
+                    help="begin with the weights of FOLDER/NAME.gguf")
     args = ap.parse_args()
     torch.set_num_threads(1)
     os.makedirs(args.work, exist_ok=True)
@@ -545,19 +585,20 @@ def main():
     sp = vocabulary(texts, args.work)
     for s in texts + held:
         assert decode(sp, encode(sp, s)) == s
+    with open(os.path.join(args.work, "held-out.json"), "w") as f:
+        json.dump(held, f)         # for reference.py --loss
     for name in [args.only] if args.only else MODELS:
         c = MODELS[name]
+        start = args.start and weights_of(os.path.join(args.start, name + ".gguf"), sp)
+        steps = args.steps or (FURTHER_STEPS if start else c["steps"])
         if args.export:
             average = torch.load(os.path.join(args.work, name + ".pt"))["average"]
         else:
-            average = train(name, sp, texts, held, args.work,
-                            args.steps or c["steps"], args.minutes)
-        torch.save(average, os.path.join(args.work, name + ".fp32.pt"))
+            average = train(name, sp, texts, held, args.work, steps, args.minutes, start)
         path = os.path.join(args.out, name + ".gguf")
-        if args.f32:
-            write_gguf(path.replace(".gguf", "-f32.gguf"), name, sp, average, exact=True)
+        write_gguf(path, name, sp, average)
         model = Model(c)
-        load(model, write_gguf(path, name, sp, average))
+        load(model, average)
         report = dict(name=name, bytes=os.path.getsize(path),
                       parameters=sum(p.numel() for p in model.p.values()),
                       held_out=nats_per_byte(model, sp, held),

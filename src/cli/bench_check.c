@@ -24,8 +24,8 @@ static const struct {
   bool half; /* the cache */
   uint64_t digest;
 } known[] = {
-    {"builtin", true, UINT64_C(0x3221656dc19b993c)},
-    {"builtin", false, UINT64_C(0xc9975bdbdbe7f837)},
+    {"builtin", true, UINT64_C(0xfc34d0748c079801)},
+    {"builtin", false, UINT64_C(0x5aec5ceca03a90ec)},
     {"smollm2-135m:q8_0", true, UINT64_C(0x5f6b7379fdb227e2)},
     {"smollm2-135m:q8_0", false, UINT64_C(0x3e67348b8ac04ae6)},
     {"smollm2-135m:f16", true, UINT64_C(0x1ae62613d09624a6)},
