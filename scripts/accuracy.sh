@@ -8,8 +8,9 @@
 # prints them, or puts them into docs/accuracy.md. The shipped models are measured on the
 # text named by HEADROW_TEXT (default: the five stories of the folder HEADROW_TEST_DATA).
 # Where that folder is set, so are its models, in the types of its files and in those that
-# `headrow` makes. --llama names a llama-perplexity; without one that table stays as it
-# is. Rows that could not be measured are kept, and named.
+# `headrow` makes. --llama names a llama-perplexity with a llama-quantize beside it;
+# without one that table stays as it is. Rows that could not be measured are kept, and
+# named.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 page=$root/docs/accuracy.md
@@ -23,7 +24,7 @@ while [ $# -gt 0 ]; do
     --write) write=yes ;;
     --llama)
       if [ ! -x "${2:-}" ]; then fail "--llama: expected the path of a llama-perplexity"; fi
-      llama=$2
+      llama=$2 llama_quantize=$(dirname "$2")/llama-quantize
       shift ;;
     *) fail "$1: unexpected, expected --write or --llama" ;;
   esac
@@ -69,24 +70,64 @@ ratios() { # model
     END {
       best = "q8_0, best scales"; calibrated = "q8_0, calibrated"
       if (!kl["q8_0"]) exit
-      printf "| %s | %.2f | %.2f | %.2f | %.2f |\n", model, alone[best] / alone["q8_0"],
-        alone[calibrated] / alone["q8_0"], kl[calibrated] / kl["q8_0"],
+      printf "| %s | %.2f | %.2f | %.2f | %.2f | %.2f |\n", model, alone[best] / alone["q8_0"],
+        alone[calibrated] / alone["q8_0"], kl[best] / kl["q8_0"], kl[calibrated] / kl["q8_0"],
         1 - alone["q8_0"] / kl["q8_0"]
     }' "$work/values" >>"$work/ratios"
 }
 
-# One more cell of a row. The estimates so far are printed as [1]4.1,[2]5.2,... and now and
-# then the program ends before the last of them is out.
-perplexity_in_llama() { # file
-  estimate='' tries=0
-  while [ -z "$estimate" ] && [ $tries -lt 5 ]; do
-    "$llama" -m "$1" -f "$work/stories" -c 256 --chunks 40 -t 2 >"$work/llama.log" 2>&1 ||
-      fail "llama-perplexity failed on $1: $(tail -1 "$work/llama.log")"
-    estimate=$(field '\[40\]\([0-9.]*\)' "$work/llama.log")
+# A file judged by llama.cpp, beside the F32 file whose logits are in $work/base. Now and
+# then the program ends before its last lines are out.
+judged() { # model, type, file
+  tries=0
+  : >"$work/llama.log"
+  while ! grep -q 'Mean *KLD' "$work/llama.log"; do
     tries=$((tries + 1))
+    [ $tries -le 5 ] || fail "llama-perplexity told no divergence of $3: $(tail -1 "$work/llama.log")"
+    "$llama" -m "$3" -c 256 -t 2 --kl-divergence-base "$work/base" --kl-divergence \
+      >"$work/llama.log" 2>&1 ||
+      fail "llama-perplexity failed on $3: $(tail -1 "$work/llama.log")"
   done
-  [ -n "$estimate" ] || fail "llama-perplexity told no estimate for $1: $(tail -1 "$work/llama.log")"
-  printf ' %s |' "$estimate" >>"$work/llama"
+  awk -v model="$1" -v type="$2" '
+    /Mean PPL\(base\) / { whole = $4 }
+    /Mean PPL\(Q\) / { loss = $4 }
+    /Mean ln\(PPL/ { ratio = $4; ratio_error = $6 }
+    /Mean +KLD/ { kl = $3; kl_error = $5 }
+    END {
+      printf "| %s | %s | %.4f | %.4f | %+.5f ± %.5f | %.2e ± %.0e |\n", model, type, whole, loss,
+        ratio, ratio_error, kl, kl_error }' "$work/llama.log" >>"$work/llama"
+}
+
+# What llama.cpp makes of its own Q8_0 file and of ours.
+in_llama() { # model, F32 file, its Q8_0 file, ours with the best scales and calibrated
+  [ -n "$llama" ] || return 0
+  "$llama" -m "$2" -f "$work/stories" -c 256 --chunks 160 -t 2 --kl-divergence-base "$work/base" \
+    >"$work/llama.log" 2>&1 || fail "llama-perplexity failed on $2: $(tail -1 "$work/llama.log")"
+  if [ ! -f "$3" ]; then
+    "$llama_quantize" "$2" "$3" Q8_0 >"$work/llama.log" 2>&1 ||
+      fail "llama-quantize failed on $2: $(tail -1 "$work/llama.log")"
+  fi
+  judged "$1" "q8_0 by llama.cpp" "$3"
+  judged "$1" "q8_0, best scales" "$4"
+  judged "$1" "q8_0, calibrated" "$5"
+}
+
+calibrated() { # F32 file; makes $work/calibrated.gguf
+  "$headrow" quantize "$1" "$work/calibrated.gguf" -q \
+    --calibrate "$data/corpora/tinystories_sample_2mb.txt" >"$work/log"
+}
+
+# A model of ours: plain rounding at load, the file that ships, a calibrated one.
+shipped() { # name
+  whole=$root/models/f32/$1.gguf
+  row "$1" q8_0 "$whole" --weights q8_0 --against "$whole" -f "$text"
+  row "$1" "q8_0, best scales" "$root/models/$1.gguf" --against "$whole" -f "$text"
+  [ -n "$data" ] || return 0
+  calibrated "$whole"
+  row "$1" "q8_0, calibrated" "$work/calibrated.gguf" --against "$whole" -f "$text"
+  ratios "$1"
+  [ "$1" != builtin ] ||
+    in_llama "$1" "$whole" "$work/plain.gguf" "$root/models/$1.gguf" "$work/calibrated.gguf"
 }
 
 # All types of a trained model: the files that are there, then those we make.
@@ -101,18 +142,11 @@ trained() { # name, F32 file, pattern of the others with %s, text arguments...
   done
   "$headrow" quantize "$whole" "$work/best.gguf" -q >"$work/log"
   row "$name" "q8_0, best scales" "$work/best.gguf" --against "$whole" "$@"
-  "$headrow" quantize "$whole" "$work/calibrated.gguf" -q \
-    --calibrate "$data/corpora/tinystories_sample_2mb.txt" >"$work/log"
+  calibrated "$whole"
   row "$name" "q8_0, calibrated" "$work/calibrated.gguf" --against "$whole" "$@"
   ratios "$name"
   # shellcheck disable=SC2059
-  plain=$(printf "$pattern" q8_0)
-  [ -n "$llama" ] && [ -f "$plain" ] || return 0
-  printf '| %s |' "$name" >>"$work/llama"
-  for file in "$whole" "$plain" "$work/best.gguf" "$work/calibrated.gguf"; do
-    perplexity_in_llama "$file"
-  done
-  echo >>"$work/llama"
+  in_llama "$name" "$whole" "$(printf "$pattern" q8_0)" "$work/best.gguf" "$work/calibrated.gguf"
 }
 
 # A safetensors folder, in the types that weights take while they are loaded.
@@ -141,14 +175,16 @@ drawn_ids() { # below, ids, yes or no
 }
 
 measure() {
+  if [ -n "$data" ]; then
+    tr -d ' \n' <"$data/corpora/ids_656k.json" | sed 's/\],\[/\n/g; s/[][]//g' >"$work/ids"
+    # far behind what calibration reads; llama.cpp ends on letters that a vocabulary lacks
+    tail -c 200000 "$data/corpora/tinystories_sample_2mb.txt" | sed 's/<|endoftext|>//' |
+      tr -cd "A-Za-z .,!?'\"\n" >"$work/stories"
+  fi
   for file in "$root"/models/*.gguf; do
-    row "$(basename "$file" .gguf)" q8_0 "$file" --against f32 -f "$text"
+    shipped "$(basename "$file" .gguf)"
   done
   [ -n "$data" ] || return 0
-  tr -d ' \n' <"$data/corpora/ids_656k.json" | sed 's/\],\[/\n/g; s/[][]//g' >"$work/ids"
-  # far behind what calibration reads; llama.cpp ends on letters that a vocabulary lacks
-  tail -c 200000 "$data/corpora/tinystories_sample_2mb.txt" | sed 's/<|endoftext|>//' |
-    tr -cd "A-Za-z .,!?'\"\n" >"$work/stories"
   trained stories260K "$data/stories260K/stories260K.gguf" "$data/stories260K/stories260K-%s.gguf" \
     -f "$data/corpora/tinystories_sample_cs336.txt"
   trained tinystories-656k "$data/tinystories-656k/tinystories656k-f32.gguf" \
@@ -189,7 +225,7 @@ put() { # table, cells that are the key, file of the page
 measure
 put table 2 "$page" >"$work/page1"
 put ratios 1 "$work/page1" >"$work/page2"
-put llama 1 "$work/page2" >"$work/page3"
+put llama 2 "$work/page2" >"$work/page3"
 if [ -n "$write" ]; then
   cp "$work/page3" "$page"
 else
