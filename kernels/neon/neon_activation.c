@@ -39,44 +39,44 @@ static void store_part(float *y, float32x4_t v, size_t n) {
   memcpy(y, four, n * sizeof *y);
 }
 
-/* Two vectors a turn: each is one long chain of operations. */
-#define MAP(f, of)                                            \
-  void hr_##f##__neon(const float *x, float *y, size_t n) {   \
-    size_t i = 0;                                             \
-    for (; i + 8 <= n; i += 8) {                              \
-      float32x4_t a = of(vld1q_f32(x + i));                   \
-      float32x4_t b = of(vld1q_f32(x + i + 4));               \
-      vst1q_f32(y + i, a);                                    \
-      vst1q_f32(y + i + 4, b);                                \
-    }                                                         \
-    for (; i < n; i += 4) {                                   \
-      size_t part = n - i < 4 ? n - i : 4;                    \
-      store_part(y + i, of(load_part(x + i, part)), part);    \
-    }                                                         \
+/* Vectors a turn: each is one long chain of operations. */
+enum { TURN = 4 };
+
+#define MAP(f, of)                                                                         \
+  void hr_##f##__neon(const float *x, float *y, size_t n) {                                \
+    size_t i = 0;                                                                          \
+    for (; i + 4 * TURN <= n; i += 4 * TURN) {                                             \
+      float32x4_t a[TURN];                                                                 \
+      HR_UNROLL for (size_t v = 0; v < TURN; v++) a[v] = of(vld1q_f32(x + i + 4 * v));     \
+      HR_UNROLL for (size_t v = 0; v < TURN; v++) vst1q_f32(y + i + 4 * v, a[v]);          \
+    }                                                                                      \
+    for (; i < n; i += 4) {                                                                \
+      size_t part = n - i < 4 ? n - i : 4;                                                 \
+      store_part(y + i, of(load_part(x + i, part)), part);                                 \
+    }                                                                                      \
   }
 MAP(exp, hr_neon_exp)
 MAP(tanh, hr_neon_tanh)
 MAP(erf, hr_neon_erf)
 MAP(sigmoid, hr_neon_sigmoid)
 
-#define ACTIVATION(f)                                                                \
-  void hr_##f##__neon(const float *x, const float *up, float *y, size_t n) {         \
-    size_t i = 0;                                                                    \
-    for (; i + 8 <= n; i += 8) {                                                     \
-      float32x4_t a = f(vld1q_f32(x + i)), b = f(vld1q_f32(x + i + 4));              \
-      if (up) {                                                                      \
-        a = vmulq_f32(a, vld1q_f32(up + i));                                         \
-        b = vmulq_f32(b, vld1q_f32(up + i + 4));                                     \
-      }                                                                              \
-      vst1q_f32(y + i, a);                                                           \
-      vst1q_f32(y + i + 4, b);                                                       \
-    }                                                                                \
-    for (; i < n; i += 4) {                                                          \
-      size_t part = n - i < 4 ? n - i : 4;                                           \
-      float32x4_t a = f(load_part(x + i, part));                                     \
-      if (up) a = vmulq_f32(a, load_part(up + i, part));                             \
-      store_part(y + i, a, part);                                                    \
-    }                                                                                \
+#define ACTIVATION(f)                                                                      \
+  void hr_##f##__neon(const float *x, const float *up, float *y, size_t n) {               \
+    size_t i = 0;                                                                          \
+    for (; i + 4 * TURN <= n; i += 4 * TURN) {                                             \
+      float32x4_t a[TURN];                                                                 \
+      HR_UNROLL for (size_t v = 0; v < TURN; v++) a[v] = f(vld1q_f32(x + i + 4 * v));      \
+      if (up)                                                                              \
+        HR_UNROLL for (size_t v = 0; v < TURN; v++)                                        \
+          a[v] = vmulq_f32(a[v], vld1q_f32(up + i + 4 * v));                               \
+      HR_UNROLL for (size_t v = 0; v < TURN; v++) vst1q_f32(y + i + 4 * v, a[v]);          \
+    }                                                                                      \
+    for (; i < n; i += 4) {                                                                \
+      size_t part = n - i < 4 ? n - i : 4;                                                 \
+      float32x4_t a = f(load_part(x + i, part));                                           \
+      if (up) a = vmulq_f32(a, load_part(up + i, part));                                   \
+      store_part(y + i, a, part);                                                          \
+    }                                                                                      \
   }
 ACTIVATION(relu)
 ACTIVATION(relu2)
