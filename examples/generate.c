@@ -2,9 +2,10 @@
  * generate MODEL PROMPT: goes on with a text, token by token. */
 #include <headrow/headrow.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { MAX_TOKENS = 512, MAX_NEW = 64 };
+enum { MAX_NEW = 64 };
 
 /* Writes tokens until the model ends the text; the prompt has been evaluated. */
 static hr_status generate(const hr_model *model, hr_session *session, hr_sampler *sampler,
@@ -26,10 +27,26 @@ static hr_status generate(const hr_model *model, hr_session *session, hr_sampler
   return HR_OK;
 }
 
+/* The tokens of a text, which the caller frees; NULL with an error. */
+static int32_t *tokens_of(const hr_model *model, const char *text, size_t *count, hr_error *err) {
+  size_t length = strlen(text);
+  if (hr_tokenize(model, text, length, HR_TOKENIZE_SPECIAL, NULL, 0, count, err) != HR_OK)
+    return NULL;
+  int32_t *ids = calloc(*count + 1, sizeof *ids);
+  if (!ids) {
+    *err = (hr_error){.status = HR_ERROR_MEMORY, .message = "not enough memory"};
+    return NULL;
+  }
+  if (hr_tokenize(model, text, length, HR_TOKENIZE_SPECIAL, ids, *count, count, err) == HR_OK)
+    return ids;
+  free(ids);
+  return NULL;
+}
+
 int main(int argc, char **argv) {
   if (argc != 3) return fprintf(stderr, "usage: generate MODEL PROMPT\n"), HR_ERROR_USAGE;
   hr_error err = {.status = HR_OK};
-  int32_t ids[MAX_TOKENS];
+  int32_t *ids = NULL;
   size_t count = 0;
   hr_session *session = NULL;
   hr_sampler *sampler = NULL;
@@ -38,15 +55,14 @@ int main(int argc, char **argv) {
   if (model) session = hr_session_create(model, NULL, &err);
   if (session) sampler = hr_sampler_create(model, NULL, &err);
   if (sampler) decoder = hr_decoder_create(model, &err);
-  if (decoder && hr_tokenize(model, argv[2], strlen(argv[2]), HR_TOKENIZE_SPECIAL, ids, MAX_TOKENS,
-                             &count, &err) == HR_OK) {
+  if (decoder) ids = tokens_of(model, argv[2], &count, &err);
+  if (ids && hr_session_eval(session, ids, count, HR_LOGITS_LAST, &err) == HR_OK) {
     hr_decoder_continue(decoder); /* what comes follows the prompt */
     printf("%s", argv[2]);
-    if (count > MAX_TOKENS) count = MAX_TOKENS;
-    if (hr_session_eval(session, ids, count, HR_LOGITS_LAST, &err) == HR_OK)
-      generate(model, session, sampler, decoder, &err);
+    generate(model, session, sampler, decoder, &err);
   }
   if (err.status != HR_OK) fprintf(stderr, "generate: %s\n", err.message);
+  free(ids);
   hr_decoder_free(decoder);
   hr_sampler_free(sampler);
   hr_session_free(session);
