@@ -3,33 +3,12 @@
 
 #include <string.h>
 
+#include "kernels/portable/half.h"
 #include "quant/block_formats.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "files are little-endian and are used in place: this machine would have to swap them"
 #endif
-
-static inline float float_of_bits(uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-/* Every F16 value is a normal F32 value or zero, so the fraction of a denormal
- * times 2^-24 is exact whatever the mode for F32 denormals is. NaNs become
- * quiet, as hardware conversions make them. */
-static inline float widen_half(uint16_t half) {
-  uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
-  uint32_t exponent = (half >> 10) & 0x1fu;
-  uint32_t fraction = half & 0x3ffu;
-  if (exponent == 0) {
-    float magnitude = (float)fraction * 0x1p-24f;
-    return sign ? -magnitude : magnitude;
-  }
-  if (exponent == 0x1f)
-    return float_of_bits(sign | 0x7f800000u | fraction << 13 | (fraction ? 0x400000u : 0u));
-  return float_of_bits(sign | (exponent + 127 - 15) << 23 | fraction << 13);
-}
 
 static void widen_f32(const void *src, float *dst, size_t count) {
   if (count) memcpy(dst, src, count * sizeof *dst);
@@ -40,7 +19,7 @@ static void widen_f16(const void *src, float *dst, size_t count) {
   for (size_t i = 0; i < count; i++) {
     uint16_t half;
     memcpy(&half, from + 2 * i, sizeof half);
-    dst[i] = widen_half(half);
+    dst[i] = hr_widen_half(half);
   }
 }
 
@@ -49,7 +28,7 @@ static void widen_bf16(const void *src, float *dst, size_t count) {
   for (size_t i = 0; i < count; i++) {
     uint16_t top;
     memcpy(&top, from + 2 * i, sizeof top);
-    dst[i] = float_of_bits((uint32_t)top << 16);
+    dst[i] = hr_widen_brain(top);
   }
 }
 

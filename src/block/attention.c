@@ -243,16 +243,8 @@ static void attend_along_keys(hr_pass *pass, unsigned thread, unsigned threads, 
 
 /* The rows of a tile of queries, counted through all texts. */
 static hr_range tile_of(const hr_pass *pass, size_t index, const hr_span **span) {
-  const hr_workspace *ws = pass->ws;
-  size_t rows = hr_tile_rows(&pass->model->description), low = 0, high = ws->spans;
-  while (high - low > 1) {
-    size_t middle = low + (high - low) / 2;
-    if (ws->span[middle].first_tile <= index)
-      low = middle;
-    else
-      high = middle;
-  }
-  *span = &ws->span[low];
+  size_t rows = hr_tile_rows(&pass->model->description);
+  *span = hr_span_of_tile(pass, index);
   size_t begin = (index - (*span)->first_tile) * rows;
   size_t end = hr_min_size(begin + rows, (*span)->text.rows);
   return (hr_range){(*span)->first_row + begin, (*span)->first_row + end};

@@ -80,17 +80,26 @@ static void note_texts(hr_workspace *ws, const hr_request *request) {
   }
 }
 
-const hr_span *hr_span_of_row(const hr_pass *pass, size_t row) {
-  const hr_span *span = pass->ws->span;
-  size_t low = 0, high = pass->ws->spans;
+/* The last span whose count (first_row or first_tile, at that offset) is at most value. */
+static const hr_span *last_span(const hr_workspace *ws, size_t offset, size_t value) {
+  size_t low = 0, high = ws->spans;
   while (high - low > 1) {
     size_t middle = low + (high - low) / 2;
-    if (span[middle].first_row <= row)
+    const char *span = (const char *)&ws->span[middle];
+    if (*(const size_t *)(const void *)(span + offset) <= value)
       low = middle;
     else
       high = middle;
   }
-  return &span[low];
+  return &ws->span[low];
+}
+
+const hr_span *hr_span_of_row(const hr_pass *pass, size_t row) {
+  return last_span(pass->ws, offsetof(hr_span, first_row), row);
+}
+
+const hr_span *hr_span_of_tile(const hr_pass *pass, size_t tile) {
+  return last_span(pass->ws, offsetof(hr_span, first_tile), tile);
 }
 
 hr_status hr_forward(hr_workspace *ws, hr_team *team, unsigned threads, hr_kv_cache *cache,
@@ -262,30 +271,19 @@ size_t hr_workspace_bytes(const hr_description *d, size_t rows, size_t positions
   return a.overflow ? 0 : a.used;
 }
 
-/* The struct itself is followed by its arena in a second block. */
-typedef struct owned_workspace {
-  hr_workspace ws;
-  void *block;
-  size_t bytes;
-} owned_workspace;
-
 hr_workspace *hr_workspace_create(const hr_transformer *model, const hr_kernels *kernels,
                                   size_t rows, size_t positions, unsigned threads, hr_error *err) {
   const hr_description *d = &model->description;
   size_t bytes = hr_workspace_bytes(d, rows, positions, threads);
-  owned_workspace *owned = hr_calloc(1, sizeof *owned);
-  void *block = bytes ? hr_alloc_pages(bytes) : NULL;
-  if (!owned || !block) {
-    hr_free(owned);
-    hr_free_pages(block, bytes);
+  hr_workspace *ws = hr_calloc(1, sizeof *ws);
+  void *block = ws && bytes ? hr_alloc_pages(bytes) : NULL;
+  if (!block) {
+    hr_free(ws);
     hr_fail_memory(err, "work buffers", bytes);
     return NULL;
   }
-  owned->block = block;
-  owned->bytes = bytes;
-  hr_workspace *ws = &owned->ws;
   *ws = (hr_workspace){.model = model, .kernels = kernels, .rows = rows, .positions = positions,
-                       .threads = threads};
+                       .threads = threads, .block = block, .block_bytes = bytes};
   arena a = {.base = block};
   lay_out(&a, ws, d);
   if (d->position == HR_POSITION_ROPE) hr_rope_frequencies(model, positions, ws->frequency);
@@ -298,9 +296,8 @@ hr_workspace *hr_workspace_create(const hr_transformer *model, const hr_kernels 
 
 void hr_workspace_free(hr_workspace *ws) {
   if (!ws) return;
-  owned_workspace *owned = (owned_workspace *)ws;
-  hr_free_pages(owned->block, owned->bytes);
-  hr_free(owned);
+  hr_free_pages(ws->block, ws->block_bytes);
+  hr_free(ws);
 }
 
 /* --- KV cache ------------------------------------------------------------- */

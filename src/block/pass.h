@@ -57,6 +57,8 @@ struct hr_workspace {
   void *tap_arg;
   hr_input_tap_fn *input_tap;
   void *input_tap_arg;
+  void *block; /* the memory of all buffers */
+  size_t block_bytes;
 };
 
 typedef struct hr_pass {
@@ -75,6 +77,7 @@ typedef struct hr_range {
 
 /* The text that a row of the pass belongs to. */
 const hr_span *hr_span_of_row(const hr_pass *pass, size_t row);
+const hr_span *hr_span_of_tile(const hr_pass *pass, size_t tile);
 
 static inline size_t hr_position_of(const hr_span *span, size_t row) {
   return span->text.start + (row - span->first_row);

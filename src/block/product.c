@@ -59,7 +59,7 @@ hr_input hr_prepare(hr_pass *pass, unsigned thread, unsigned threads, const hr_n
   return input;
 }
 
-/* Outputs first..end of one matrix for rows of the input. */
+/* The outputs of some panels of one matrix, for some rows of the input. */
 static void project_part(const hr_pass *pass, const hr_input *input, const hr_projection *to,
                          hr_range panels, hr_range rows, bool add) {
   const hr_matrix *m = to->matrix;
