@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -1256,6 +1257,21 @@ Test(sched, two_callers_at_once_are_refused) {
   hr_team_free(b.team);
 }
 
+/* In a child: 0 when the team of its parent says so, and ends without a hang. */
+static int is_refused(hr_team *team) {
+  hr_error err = {0};
+  bool good = hr_team_run(team, 2, nothing, NULL, &err) == HR_ERROR_USAGE &&
+              strstr(err.message, "forked") && hr_team_run(team, 1, nothing, NULL, &err) != HR_OK;
+  hr_team_free(team);
+  return good ? 0 : 1;
+}
+
+static void expect_good_child(pid_t child) {
+  int status = 0;
+  cr_assert(waitpid(child, &status, 0) == child);
+  cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %x", (unsigned)status);
+}
+
 Test(sched, forked_child_gets_an_error, .timeout = 30) {
   hr_team *team = team_of(2, false);
   RUN(team, 2, nothing, NULL);
@@ -1263,18 +1279,26 @@ Test(sched, forked_child_gets_an_error, .timeout = 30) {
   cr_assert(child >= 0);
   if (child == 0) {
     hr_error err = {0};
-    bool good = hr_team_run(team, 2, nothing, NULL, &err) == HR_ERROR_USAGE &&
-                strstr(err.message, "forked") && hr_team_run(team, 1, nothing, NULL, &err) != HR_OK;
-    hr_team_free(team);
+    bool good = is_refused(team) == 0;
     team = hr_team_create(&(hr_team_options){.threads = 2}, &err);
     good = good && team && hr_team_run(team, 2, nothing, NULL, &err) == HR_OK;
     hr_team_free(team);
     _exit(good ? 0 : 1);
   }
-  int status = 0;
-  cr_assert(waitpid(child, &status, 0) == child);
-  cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %x", (unsigned)status);
+  expect_good_child(child);
   RUN(team, 2, nothing, NULL); /* the parent's goes on */
+  hr_team_free(team);
+}
+
+/* A child that no handler of pthread_atfork hears of. */
+Test(sched, cloned_child_gets_an_error, .timeout = 30) {
+  hr_team *team = team_of(2, false);
+  RUN(team, 2, nothing, NULL);
+  pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, 0);
+  cr_assert(child >= 0);
+  if (child == 0) _exit(is_refused(team));
+  expect_good_child(child);
+  RUN(team, 2, nothing, NULL);
   hr_team_free(team);
 }
 

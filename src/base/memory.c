@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define HUGE_PAGE ((size_t)2 << 20)
 #define CACHE_LINE ((size_t)64)
@@ -101,4 +102,23 @@ void hr_free_pages(void *block, size_t bytes) {
     free(block);
   else
     munmap(block, (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+}
+
+static size_t page_bytes(void) {
+  long bytes = sysconf(_SC_PAGESIZE);
+  return bytes > 0 ? (size_t)bytes : 4096;
+}
+
+void *hr_alloc_forgotten_page(void) {
+  if (!allocation_allowed()) return NULL;
+  void *page = mmap(NULL, page_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return NULL;
+#ifdef MADV_WIPEONFORK
+  (void)madvise(page, page_bytes(), MADV_WIPEONFORK);
+#endif
+  return page;
+}
+
+void hr_free_forgotten_page(void *page) {
+  if (page) munmap(page, page_bytes());
 }

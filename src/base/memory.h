@@ -39,6 +39,12 @@ bool hr_asks_huge_pages(size_t bytes);
 void *hr_reserve_pages(size_t bytes);
 bool hr_use_pages(void *block, size_t bytes);
 
+/* A zeroed page that a child process finds zeroed again, whatever call made it, where the
+ * kernel knows of that (Linux 4.14). NULL when memory is out. */
+void *hr_alloc_forgotten_page(void);
+/* NULL is allowed. */
+void hr_free_forgotten_page(void *page);
+
 /* For tests: the n-th allocation from now (1 is the next) fails, 0 switches
  * that off; the count of allocations since the last call is returned. */
 size_t hr_memory_fail_at(size_t n);

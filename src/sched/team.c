@@ -63,6 +63,7 @@ struct hr_team {
   bool confined; /* the wishes name CPUs, and the caller may be on others */
   bool has_leader;
   unsigned forks; /* count of forks when the team was made */
+  bool *ours;     /* true, and false in a child */
   pthread_t leader;
   hr_placement placement;
   hr_topology *topology;  /* while threads are bound */
@@ -83,7 +84,9 @@ struct hr_team {
   atomic_flag busy;
 };
 
-/* --- Forks: the child has one thread, and none of the team's -------------- */
+/* --- Forks: the child has one thread, and none of the team's --------------
+ * A page that the kernel wipes in a child tells of every way to make one; emulators do
+ * not always wipe it, so that forks which run handlers are counted as well. */
 
 static _Atomic unsigned fork_count;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
@@ -97,7 +100,8 @@ static void watch_forks(void) {
 }
 
 static bool forked(const hr_team *team) {
-  return atomic_load_explicit(&fork_count, memory_order_relaxed) != team->forks;
+  return !*team->ours ||
+         atomic_load_explicit(&fork_count, memory_order_relaxed) != team->forks;
 }
 
 /* --- The barrier ---------------------------------------------------------- */
@@ -444,10 +448,14 @@ static hr_status place(hr_team *team, const hr_team_options *options, hr_error *
 hr_team *hr_team_create(const hr_team_options *options, hr_error *err) {
   static const hr_team_options automatic = {0};
   hr_team *team = hr_alloc_pages(sizeof *team);
-  if (!team) {
+  bool *ours = team ? hr_alloc_forgotten_page() : NULL;
+  if (!ours) {
+    hr_free_pages(team, sizeof *team);
     (void)hr_fail_memory(err, "threads", sizeof *team);
     return NULL;
   }
+  *ours = true;
+  team->ours = ours;
   pthread_once(&fork_once, watch_forks);
   team->forks = atomic_load(&fork_count);
   hr_status status = place(team, options ? options : &automatic, err);
@@ -477,6 +485,7 @@ void hr_team_free(hr_team *team) {
   hr_free(team->shares[1]);
   hr_free_pages(team->go, team->go_bytes);
   hr_free_pages(team->arrived, team->arrived_bytes);
+  hr_free_forgotten_page(team->ours);
   hr_free_pages(team, sizeof *team);
 }
 
