@@ -90,7 +90,7 @@ void perf_seen_add(perf_seen *seen, const char *tier, const char *bound, double 
   p->rate = rate;
   snprintf(p->tier, sizeof p->tier, "%s", tier);
   snprintf(p->bound, sizeof p->bound, "%s", bound);
-  snprintf(p->machine, sizeof p->machine, "%s", seen->machine);
+  memcpy(p->machine, seen->machine, sizeof p->machine);
   seen->changed = true;
 }
 
