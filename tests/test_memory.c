@@ -3,6 +3,7 @@
  * there is none. */
 #include <criterion/criterion.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -17,8 +18,10 @@
 
 #include "base/memory.h"
 #include "engine/engine.h"
+#include "model/load_internal.h"
 #include "model/packed.h"
 #include "sched/memory.h"
+#include "sched/placement.h"
 #include "src/cli/memory.h"
 #include "src/cli/synthetic.h"
 #include "src/cli/output.h"
@@ -562,23 +565,29 @@ static void expect_within(size_t bytes, size_t resident, const char *when) {
             bytes);
 }
 
-/* Loads the file, makes a session of 2048 positions and fills some of them. What the test
- * holds before that does not count. Two threads, since each that packs may have 4 MiB of the
- * file in memory. */
-static void measure(const char *path, hr_weights weights) {
+/* What was resident before does not count. */
+static hr_model *load_within(const char *path, hr_weights weights, unsigned threads,
+                             size_t before) {
   hr_error err;
-  size_t before = status_bytes("VmRSS");
   FILE *f = fopen("/proc/self/clear_refs", "w");
   cr_assert(f && fputs("5", f) >= 0 && fclose(f) == 0); /* VmHWM begins anew */
   hr_model_options o;
   hr_model_options_init(&o);
   o.weights = weights;
-  o.threads = 2;
+  o.threads = threads;
   hr_model *model = hr_model_open(path, &o, &err);
   cr_assert(model, "%s", err.message);
+  expect_within(model->loaded.weight_bytes, status_bytes("VmHWM") - before, "loading");
+  return model;
+}
+
+/* Loads the file, makes a session of 2048 positions and fills some of them. */
+static void measure(const char *path, hr_weights weights) {
+  hr_error err;
+  size_t before = status_bytes("VmRSS");
+  hr_model *model = load_within(path, weights, 2, before);
   cr_assert(model->tokenizer && model->token_count == VOCAB);
   size_t bytes = model->loaded.weight_bytes;
-  expect_within(bytes, status_bytes("VmHWM") - before, "loading");
   hr_session_options s;
   hr_session_options_init(&s);
   s.context = 2048;
@@ -628,6 +637,41 @@ Test(memory, the_same_for_safetensors) {
   measure(path, HR_WEIGHTS_NATIVE);
   measure(path, HR_WEIGHTS_Q8_0);
   nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* What was just written may lie in huge pages, of which any read maps 2 MiB; what was read in
+ * does not. */
+static void forget_pages(const char *path) {
+  int fd = open(path, O_RDONLY);
+  cr_assert(fd >= 0 && fsync(fd) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0);
+  close(fd);
+}
+
+/* Two matrices of 128 MiB become 34 MiB each: pages must not pile up, a few with each of the
+ * threads. */
+Test(memory, the_same_for_many_threads) {
+  SKIP_SHADOWED();
+  char path[] = "/tmp/hr-synthetic-XXXXXX";
+  close(mkstemp(path));
+  write_synthetic("dim=1024,layers=1,vocab=32768:f32", path);
+  for (int i = 0; i < 3; i++) {
+    forget_pages(path);
+    hr_model_free(load_within(path, HR_WEIGHTS_Q8_0, 64, status_bytes("VmRSS")));
+  }
+  remove(path);
+}
+
+Test(memory, packing_threads_share_what_they_hold_of_a_file) {
+  static const size_t pages[] = {4096, 16384, 65536};
+  cr_expect_eq(hr_load_held_bytes(1, 4096), (size_t)4 << 20, "a thread alone");
+  cr_expect_eq(hr_load_held_bytes(256, 65536), 65536);
+  for (size_t i = 0; i < sizeof pages / sizeof *pages; i++)
+    for (unsigned threads = 1; threads <= HR_THREADS_MAX; threads++) {
+      size_t held = hr_load_held_bytes(threads, pages[i]);
+      cr_expect(held >= pages[i] && held <= (size_t)4 << 20, "%u threads: %zu", threads, held);
+      cr_expect(held == pages[i] || threads * held <= (size_t)16 << 20, "%u threads: %zu", threads,
+                held);
+    }
 }
 
 /* --- Who packs ----------------------------------------------------------------------- */

@@ -37,11 +37,19 @@ hr_status hr_file_map_open(hr_file_map *map, const char *path, hr_error *err) {
   return status;
 }
 
+/* A read of one page makes the system map those around it that it has: all in the same 64 KiB
+ * of addresses. Given back by pages, the ones behind a range would come again with the next
+ * read and stay. */
+enum { MAPPED_AT_ONCE = 64 << 10 };
+
 void hr_file_map_drop(const hr_file_map *map, size_t offset, size_t bytes) {
-  if (!map->mapped || offset > map->bytes || bytes > map->bytes - offset) return;
-  size_t page = (size_t)sysconf(_SC_PAGESIZE);
-  size_t first = offset / page * page, last = offset + bytes;
-  if (bytes) (void)madvise((void *)(map->data + first), last - first, MADV_DONTNEED);
+  if (!map->mapped || !bytes || offset > map->bytes || bytes > map->bytes - offset) return;
+  uintptr_t data = (uintptr_t)map->data, first = data + offset, last = first + bytes;
+  first -= first % MAPPED_AT_ONCE;
+  last += (MAPPED_AT_ONCE - last % MAPPED_AT_ONCE) % MAPPED_AT_ONCE;
+  if (first < data) first = data;
+  if (last > data + map->bytes) last = data + map->bytes;
+  (void)madvise((void *)first, last - first, MADV_DONTNEED);
 }
 
 void hr_file_map_close(hr_file_map *map) {

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "block/forward.h"
@@ -754,6 +755,7 @@ typedef struct packing {
   _Atomic size_t done;   /* of those, packed */
   char *scratch;         /* scratch_bytes for each thread */
   size_t scratch_bytes;
+  size_t held_bytes;     /* of the file, which a thread may hold unless one panel is more */
   _Atomic size_t *next;  /* one a thread: the item whose part of that thread is to be packed */
   _Atomic(hr_status) status; /* of the first failure */
   hr_error error;
@@ -773,9 +775,15 @@ static void fail(packing *w, hr_status status, const hr_load_item *it, size_t ou
             path, it->tensor->name, output);
 }
 
-/* How much of the file a thread reads before it gives those pages back: few
- * enough that two copies of them are nothing beside the weights. */
-enum { DROP_BYTES = 4 << 20 };
+/* All threads together may hold half of the 32 MiB that a load may take beside the weights;
+ * the rest is for their scratch and for what the system maps around the pages asked for.
+ * More than 4 MiB a thread would not save calls that count. Less than a page can't be given
+ * back: at 64 KiB a page, 256 threads hold the 16 MiB. */
+size_t hr_load_held_bytes(unsigned threads, size_t page) {
+  const size_t all = (size_t)16 << 20, most = (size_t)4 << 20;
+  size_t share = all / threads;
+  return share > most ? most : share < page ? page : share;
+}
 
 /* Bytes of one output in the file; 0 when outputs do not lie one after the other. */
 static size_t row_bytes(const hr_load_item *it) {
@@ -810,14 +818,14 @@ static size_t pack_panels(packing *w, const hr_load_item *it, size_t begin, size
       .transposed = it->transposed,
   };
   size_t panel_bytes = hr_panel_bytes(m->type, m->k), bad;
-  size_t stride = row_bytes(it), dropped = begin;
+  size_t file_bytes = HR_PANEL_ROWS * row_bytes(it), dropped = begin;
   char *to = w->base + (it->offset - w->base_offset);
   for (size_t i = begin; i < end; i++) {
     size_t row = i * HR_PANEL_ROWS, rows = m->n - row < HR_PANEL_ROWS ? m->n - row : HR_PANEL_ROWS;
     if (!hr_pack_panel(w->kernels, &from, row, rows, m->k, m->type, scratch, to + i * panel_bytes,
                        &bad))
       fail(w, HR_ERROR_NUMERIC, it, bad);
-    if (i + 1 < end && (i + 1 - dropped) * HR_PANEL_ROWS * stride < DROP_BYTES) continue;
+    if (i + 1 < end && (i + 2 - dropped) * file_bytes <= w->held_bytes) continue;
     drop_rows(w, it, dropped * HR_PANEL_ROWS, row + rows);
     dropped = i + 1;
   }
@@ -933,6 +941,7 @@ hr_status hr_load_items(const hr_source *source, const hr_loaded *loaded, size_t
                .total = loaded->weight_bytes,
                .scratch = hr_calloc(threads, scratch_bytes(loaded)),
                .scratch_bytes = scratch_bytes(loaded),
+               .held_bytes = hr_load_held_bytes(threads, (size_t)sysconf(_SC_PAGESIZE)),
                .next = hr_calloc(threads, sizeof *w.next)};
   hr_status status = w.scratch && w.next
                          ? run_packing(&w, threads, err)

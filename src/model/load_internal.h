@@ -64,6 +64,10 @@ hr_status hr_plan_check_needs(hr_plan *p);
 /* Fails for a tensor that no act of the block reads, unless it is known to say nothing new. */
 hr_status hr_plan_refuse_unused(hr_plan *p);
 
+/* How many bytes of the mapped file each of so many packing threads may have in memory before
+ * it gives them back; page is the system's, in bytes. */
+size_t hr_load_held_bytes(unsigned threads, size_t page);
+
 /* Packs the planned items first..first + count to block, where the first of
  * them begins. */
 hr_status hr_load_items(const hr_source *source, const hr_loaded *loaded, size_t first,
