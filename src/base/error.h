@@ -14,4 +14,11 @@ hr_status hr_fail(hr_error *err, hr_status status, const char *format, ...)
 /* The sentence for a failed allocation. */
 hr_status hr_fail_memory(hr_error *err, const char *what, size_t bytes);
 
+/* Returns from a function with the status of a call that failed. */
+#define HR_TRY(call)                      \
+  do {                                    \
+    hr_status status_ = (call);           \
+    if (status_ != HR_OK) return status_; \
+  } while (0)
+
 #endif

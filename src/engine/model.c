@@ -2,17 +2,12 @@
  * Opening a model: file, kernels, weights, tokenizer. */
 #include <string.h>
 
+#include "base/error.h"
 #include "base/memory.h"
 #include "engine/engine.h"
 #include "engine/options.h"
 #include "kernels/select.h"
 #include "sched/fpenv.h"
-
-#define TRY(call)                         \
-  do {                                    \
-    hr_status status_ = (call);           \
-    if (status_ != HR_OK) return status_; \
-  } while (0)
 
 #define STRINGIFY(x) #x
 #define VERSION(a, b, c) STRINGIFY(a) "." STRINGIFY(b) "." STRINGIFY(c)
@@ -41,7 +36,7 @@ static hr_status open_tokenizer(hr_model *model, const hr_source *source, hr_err
   hr_vocab vocab;
   bool found;
   model->start_token = model->end_token = -1;
-  TRY(hr_vocab_read(source, &model->vocab, &vocab, &found, err));
+  HR_TRY(hr_vocab_read(source, &model->vocab, &vocab, &found, err));
   if (!found) return HR_OK;
   model->token_count = vocab.count;
   model->vocab_kind = vocab.kind;
@@ -102,18 +97,18 @@ hr_status hr_model_load(hr_model *model, hr_error *err) {
 static hr_status open_model(hr_model *model, hr_error *err) {
   const hr_model_options *o = &model->options;
   if (!o->vocabulary_only) {
-    TRY(hr_load_plan(model->source, o->weights, &model->loaded, err));
+    HR_TRY(hr_load_plan(model->source, o->weights, &model->loaded, err));
     model->is_planned = true;
   }
-  TRY(hr_chat_texts_read(model->source, &model->chat, err));
-  TRY(open_tokenizer(model, model->source, err));
+  HR_TRY(hr_chat_texts_read(model->source, &model->chat, err));
+  HR_TRY(open_tokenizer(model, model->source, err));
   return o->vocabulary_only || o->defer_weights ? HR_OK : hr_model_load(model, err);
 }
 
 static hr_status take_options(hr_model_options *options, const hr_model_options *given,
                               hr_error *err) {
   *options = default_options;
-  TRY(hr_options_take(options, sizeof *options, given, "hr_model_options", err));
+  HR_TRY(hr_options_take(options, sizeof *options, given, "hr_model_options", err));
   if ((unsigned)options->weights <= HR_WEIGHTS_Q8_0) return HR_OK;
   return hr_fail(err, HR_ERROR_USAGE, "hr_model_options: weights is %d, expected 0 to %d",
                  (int)options->weights, HR_WEIGHTS_Q8_0);

@@ -5,14 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/memory.h"
 #include "model/architecture.h"
-
-#define TRY(call)                         \
-  do {                                    \
-    hr_status status_ = (call);           \
-    if (status_ != HR_OK) return status_; \
-  } while (0)
 
 /* --- Names of values ------------------------------------------------------- */
 
@@ -234,7 +229,7 @@ static hr_status read_size(reader *r, const value_name *name, uint32_t most, uin
   *found = false;
   for (size_t i = 0; !*found && key_of(r, name, i); i++) {
     uint64_t wide;
-    TRY(hr_source_u64(r->source, r->key, &wide, found, r->err));
+    HR_TRY(hr_source_u64(r->source, r->key, &wide, found, r->err));
     if (!*found) continue;
     if (wide > most || (wide == 0 && most != UINT32_MAX)) {
       char expected[64];
@@ -248,14 +243,14 @@ static hr_status read_size(reader *r, const value_name *name, uint32_t most, uin
 
 static hr_status require_size(reader *r, const value_name *name, uint32_t most, uint32_t *value) {
   bool found;
-  TRY(read_size(r, name, most, value, &found));
+  HR_TRY(read_size(r, name, most, value, &found));
   return found ? HR_OK : missing(r, name);
 }
 
 static hr_status default_size(reader *r, const value_name *name, uint32_t most, uint32_t fallback,
                               uint32_t *value) {
   bool found;
-  TRY(read_size(r, name, most, value, &found));
+  HR_TRY(read_size(r, name, most, value, &found));
   if (!found) *value = fallback;
   return HR_OK;
 }
@@ -263,7 +258,7 @@ static hr_status default_size(reader *r, const value_name *name, uint32_t most, 
 static hr_status read_real(reader *r, const value_name *name, double *value, bool *found) {
   *found = false;
   for (size_t i = 0; !*found && key_of(r, name, i); i++) {
-    TRY(hr_source_f64(r->source, r->key, value, found, r->err));
+    HR_TRY(hr_source_f64(r->source, r->key, value, found, r->err));
     if (*found && !isfinite(*value)) return refuse_number(r, *value, "a finite number");
   }
   return HR_OK;
@@ -274,7 +269,7 @@ static hr_status read_real_within(reader *r, const value_name *name, double leas
                                   double *value) {
   bool found;
   double real;
-  TRY(read_real(r, name, &real, &found));
+  HR_TRY(read_real(r, name, &real, &found));
   if (!found) return HR_OK;
   char expected[64];
   snprintf(expected, sizeof expected, "%g to %g", least, most);
@@ -286,14 +281,14 @@ static hr_status read_real_within(reader *r, const value_name *name, double leas
 static hr_status require_real_within(reader *r, const value_name *name, double least, double most,
                                      double *value) {
   bool found;
-  TRY(read_real(r, name, value, &found));
+  HR_TRY(read_real(r, name, value, &found));
   return found ? read_real_within(r, name, least, most, value) : missing(r, name);
 }
 
 static hr_status read_switch(reader *r, const value_name *name, bool *value) {
   bool found = false;
   for (size_t i = 0; !found && key_of(r, name, i); i++)
-    TRY(hr_source_bool(r->source, r->key, value, &found, r->err));
+    HR_TRY(hr_source_bool(r->source, r->key, value, &found, r->err));
   return HR_OK;
 }
 
@@ -301,7 +296,7 @@ static hr_status read_text(reader *r, const value_name *name, const char **text,
                            bool *found) {
   *found = false;
   for (size_t i = 0; !*found && key_of(r, name, i); i++)
-    TRY(hr_source_string(r->source, r->key, text, length, found, r->err));
+    HR_TRY(hr_source_string(r->source, r->key, text, length, found, r->err));
   return HR_OK;
 }
 
@@ -317,7 +312,7 @@ static hr_status read_choice(reader *r, const value_name *name, const choice *ch
   const char *text;
   size_t length;
   bool found;
-  TRY(read_text(r, name, &text, &length, &found));
+  HR_TRY(read_text(r, name, &text, &length, &found));
   if (!found) return HR_OK;
   char list[200];
   size_t used = (size_t)snprintf(list, sizeof list, "one of: ");
@@ -371,23 +366,23 @@ enum { MOST_LAYERS = 4096, MOST_WIDTH = 1 << 20, MOST_HEADS = 1 << 14, MOST_CONT
  * only that of the second says how many. */
 static hr_status describe_falcon_heads(reader *r, hr_description *d) {
   bool shared = true, second = false;
-  TRY(read_switch(r, &MULTI_QUERY, &shared));
-  TRY(read_switch(r, &NEW_DECODER, &second));
+  HR_TRY(read_switch(r, &MULTI_QUERY, &shared));
+  HR_TRY(read_switch(r, &NEW_DECODER, &second));
   if (!second) d->kv_heads = shared ? 1 : d->heads;
   return HR_OK;
 }
 
 static hr_status describe_heads(reader *r, hr_description *d) {
-  TRY(require_size(r, &HEADS, MOST_HEADS, &d->heads));
-  TRY(default_size(r, &KV_HEADS, MOST_HEADS, d->heads, &d->kv_heads));
-  if (has(r, HR_HF_FALCON_HEADS) && !is_gguf(r)) TRY(describe_falcon_heads(r, d));
+  HR_TRY(require_size(r, &HEADS, MOST_HEADS, &d->heads));
+  HR_TRY(default_size(r, &KV_HEADS, MOST_HEADS, d->heads, &d->kv_heads));
+  if (has(r, HR_HF_FALCON_HEADS) && !is_gguf(r)) HR_TRY(describe_falcon_heads(r, d));
   if (d->heads % d->kv_heads)
     return hr_fail(
         r->err, HR_ERROR_FILE,
         "%s: %u query heads and %u key/value heads, expected the second to divide the first",
         hr_source_path(r->source), d->heads, d->kv_heads);
   bool found;
-  TRY(read_size(r, &HEAD_WIDTH, MOST_WIDTH, &d->head_width, &found));
+  HR_TRY(read_size(r, &HEAD_WIDTH, MOST_WIDTH, &d->head_width, &found));
   if (!found) {
     if (d->width % d->heads)
       return hr_fail(r->err, HR_ERROR_FILE,
@@ -396,7 +391,7 @@ static hr_status describe_heads(reader *r, hr_description *d) {
     d->head_width = d->width / d->heads;
   }
   uint32_t value_width;
-  TRY(default_size(r, &VALUE_WIDTH, MOST_WIDTH, d->head_width, &value_width));
+  HR_TRY(default_size(r, &VALUE_WIDTH, MOST_WIDTH, d->head_width, &value_width));
   if (value_width != d->head_width)
     return refuse_number(r, value_width, "the width of a key");
   if ((uint64_t)d->heads * d->head_width > MOST_WIDTH)
@@ -409,8 +404,8 @@ static hr_status describe_heads(reader *r, hr_description *d) {
 static hr_status describe_position_offset(reader *r, hr_description *d) {
   uint32_t padding;
   bool found;
-  TRY(default_size(r, &PADDING, UINT32_MAX, 1, &padding));
-  TRY(read_size(r, &CONTEXT, MOST_CONTEXT, &d->context, &found)); /* names the key below */
+  HR_TRY(default_size(r, &PADDING, UINT32_MAX, 1, &padding));
+  HR_TRY(read_size(r, &CONTEXT, MOST_CONTEXT, &d->context, &found)); /* names the key below */
   if (padding >= d->context || padding + 1 >= d->context)
     return refuse_number(r, d->context, "more than pad_token_id + 1");
   d->position_offset = padding + 1;
@@ -421,17 +416,17 @@ static hr_status describe_position_offset(reader *r, hr_description *d) {
 static hr_status describe_sizes(reader *r, hr_description *d) {
   uint32_t embedding, ratio = 4;
   bool found;
-  TRY(require_size(r, &LAYERS, MOST_LAYERS, &d->layers));
-  TRY(require_size(r, &WIDTH, MOST_WIDTH, &d->width));
-  TRY(default_size(r, &EMBEDDING_WIDTH, MOST_WIDTH, d->width, &embedding));
+  HR_TRY(require_size(r, &LAYERS, MOST_LAYERS, &d->layers));
+  HR_TRY(require_size(r, &WIDTH, MOST_WIDTH, &d->width));
+  HR_TRY(default_size(r, &EMBEDDING_WIDTH, MOST_WIDTH, d->width, &embedding));
   if (embedding != d->width)
     return refuse_number(r, embedding, "the width of the model: projections of the embedding are "
                                        "not known");
-  TRY(describe_heads(r, d));
-  TRY(default_size(r, &FFN_RATIO, 64, 4, &ratio));
-  TRY(default_size(r, &FFN_WIDTH, MOST_WIDTH, ratio * d->width, &d->ffn_width));
-  TRY(default_size(r, &VOCAB, INT32_MAX, 0, &d->vocab));
-  TRY(read_size(r, &CONTEXT, MOST_CONTEXT, &d->context, &found));
+  HR_TRY(describe_heads(r, d));
+  HR_TRY(default_size(r, &FFN_RATIO, 64, 4, &ratio));
+  HR_TRY(default_size(r, &FFN_WIDTH, MOST_WIDTH, ratio * d->width, &d->ffn_width));
+  HR_TRY(default_size(r, &VOCAB, INT32_MAX, 0, &d->vocab));
+  HR_TRY(read_size(r, &CONTEXT, MOST_CONTEXT, &d->context, &found));
   if (!found && (is_gguf(r) || !r->row->hf_context)) return missing(r, &CONTEXT);
   if (!found) d->context = r->row->hf_context;
   return has(r, HR_HF_POSITION_OFFSET) && !is_gguf(r) ? describe_position_offset(r, d) : HR_OK;
@@ -440,7 +435,7 @@ static hr_status describe_sizes(reader *r, hr_description *d) {
 /* config.json may name the norm that all models of the family have. */
 static hr_status check_norm(reader *r, const hr_description *d) {
   int norm = (int)d->norm;
-  TRY(READ_CHOICE(r, &NORM_TYPE, norms, &norm));
+  HR_TRY(READ_CHOICE(r, &NORM_TYPE, norms, &norm));
   if (norm == (int)d->norm) return HR_OK;
   return hr_fail(r->err, HR_ERROR_FILE, "%s: key '%s' asks for %s, expected %s, as '%s' has it",
                  hr_source_path(r->source), r->key,
@@ -452,7 +447,7 @@ static hr_status describe_norm(reader *r, hr_description *d) {
   const value_name *name = d->norm == HR_NORM_RMS ? &RMS_EPS : &LAYER_EPS;
   double eps;
   bool found;
-  TRY(read_real(r, name, &eps, &found));
+  HR_TRY(read_real(r, name, &eps, &found));
   bool by_default = !is_gguf(r) && r->row->hf_eps > 0;
   if (!found && !by_default) return missing(r, name);
   if (!found) eps = r->row->hf_eps;
@@ -464,14 +459,14 @@ static hr_status describe_norm(reader *r, hr_description *d) {
 /* The bounds of the ramp. */
 static hr_status describe_ramp(reader *r, hr_rope_scaling *s) {
   if (s->kind == HR_ROPE_SCALING_LLAMA3) {
-    TRY(require_real_within(r, &ROPE_LOW, 1e-3, 1e6, &s->low));
-    TRY(require_real_within(r, &ROPE_HIGH, 1e-3, 1e6, &s->high));
+    HR_TRY(require_real_within(r, &ROPE_LOW, 1e-3, 1e6, &s->low));
+    HR_TRY(require_real_within(r, &ROPE_HIGH, 1e-3, 1e6, &s->high));
     if (s->high <= s->low) return refuse_number(r, s->high, "more than the low factor");
     return HR_OK;
   }
   s->low = 1;
   s->high = 32;
-  TRY(read_real_within(r, &ROPE_SLOW, 1e-3, 1e6, &s->low));
+  HR_TRY(read_real_within(r, &ROPE_SLOW, 1e-3, 1e6, &s->low));
   return read_real_within(r, &ROPE_FAST, 1e-3, 1e6, &s->high);
 }
 
@@ -479,8 +474,8 @@ static hr_status describe_ramp(reader *r, hr_rope_scaling *s) {
 static hr_status describe_magnitude(reader *r, hr_rope_scaling *s) {
   bool found, own;
   double factor, magnitude;
-  TRY(read_real(r, &YARN_MAGNITUDE, &magnitude, &own));
-  TRY(read_real(r, &ROPE_MAGNITUDE, &factor, &found));
+  HR_TRY(read_real(r, &YARN_MAGNITUDE, &magnitude, &own));
+  HR_TRY(read_real(r, &ROPE_MAGNITUDE, &factor, &found));
   if (!own && !found) return HR_OK;
   if (is_gguf(r) && s->kind == HR_ROPE_SCALING_YARN) {
     if (found && factor != 1) return refuse_number(r, factor, "1 beside YaRN");
@@ -514,11 +509,11 @@ static hr_status check_rope_members(reader *r) {
   bool found;
   for (size_t i = 0; i < sizeof outer / sizeof *outer; i++) {
     snprintf(r->key, sizeof r->key, "%s", outer[i]);
-    TRY(hr_source_members(r->source, r->key, check_rope_member, r, &found, r->err));
+    HR_TRY(hr_source_members(r->source, r->key, check_rope_member, r, &found, r->err));
   }
   for (size_t i = 0; i < 2; i++) {
     const value_name name = {NULL, {ROPE_TYPE.hf[i]}};
-    TRY(READ_CHOICE(r, &name, rope_scalings, &kind[i]));
+    HR_TRY(READ_CHOICE(r, &name, rope_scalings, &kind[i]));
   }
   if (kind[0] < 0 || kind[1] < 0 || kind[0] == kind[1]) return HR_OK;
   return hr_fail(r->err, HR_ERROR_FILE,
@@ -532,11 +527,11 @@ static hr_status describe_rope_kind(reader *r, hr_rope_scaling *s) {
   const char *type;
   size_t length;
   bool typed, found;
-  if (!is_gguf(r)) TRY(check_rope_members(r));
-  TRY(read_text(r, &ROPE_TYPE, &type, &length, &typed));
-  TRY(READ_CHOICE(r, &ROPE_TYPE, rope_scalings, &kind));
-  TRY(read_real(r, &ROPE_FACTOR, &s->factor, &found));
-  if (!found) TRY(read_real(r, &ROPE_OLD_FACTOR, &s->factor, &found));
+  if (!is_gguf(r)) HR_TRY(check_rope_members(r));
+  HR_TRY(read_text(r, &ROPE_TYPE, &type, &length, &typed));
+  HR_TRY(READ_CHOICE(r, &ROPE_TYPE, rope_scalings, &kind));
+  HR_TRY(read_real(r, &ROPE_FACTOR, &s->factor, &found));
+  if (!found) HR_TRY(read_real(r, &ROPE_OLD_FACTOR, &s->factor, &found));
   if (!found || s->factor == 0) s->factor = 1;
   if (s->factor < 1 || s->factor > 1e6) return refuse_number(r, s->factor, "1 to 1e+06");
   if (!typed && is_gguf(r)) {
@@ -554,12 +549,12 @@ static hr_status describe_rope_kind(reader *r, hr_rope_scaling *s) {
 
 static hr_status describe_rope_scaling(reader *r, hr_description *d) {
   hr_rope_scaling *s = &d->rope_scaling;
-  TRY(describe_rope_kind(r, s));
+  HR_TRY(describe_rope_kind(r, s));
   s->original_context = d->context;
-  TRY(read_real_within(r, &ROPE_ORIGINAL, 1, MOST_CONTEXT, &s->original_context));
+  HR_TRY(read_real_within(r, &ROPE_ORIGINAL, 1, MOST_CONTEXT, &s->original_context));
   if (s->kind == HR_ROPE_SCALING_LONG) s->factor = d->context / s->original_context;
   if (s->kind == HR_ROPE_SCALING_LLAMA3 || s->kind == HR_ROPE_SCALING_YARN)
-    TRY(describe_ramp(r, s));
+    HR_TRY(describe_ramp(r, s));
   bool own = s->kind == HR_ROPE_SCALING_YARN || s->kind == HR_ROPE_SCALING_LONG;
   return own || is_gguf(r) ? describe_magnitude(r, s) : HR_OK;
 }
@@ -577,7 +572,7 @@ static hr_status refuse_rope_part(reader *r, const hr_description *d, double par
 static hr_status refuse_rope_width(reader *r, const hr_description *d) {
   double ignored;
   bool there;
-  TRY(hr_source_f64(r->source, r->key, &ignored, &there, r->err));
+  HR_TRY(hr_source_f64(r->source, r->key, &ignored, &there, r->err));
   return hr_fail(r->err, HR_ERROR_FILE, "%s: key '%s' is %s%u, expected an even number up to %u, "
                  "the head's width",
                  hr_source_path(r->source), r->key, there ? "" : "missing and stands for ",
@@ -587,7 +582,7 @@ static hr_status refuse_rope_width(reader *r, const hr_description *d) {
 static hr_status describe_rope_width(reader *r, hr_description *d) {
   double part = r->row->hf_rope_part > 0 && !is_gguf(r) ? r->row->hf_rope_part : 1;
   bool found, part_found;
-  TRY(read_size(r, &ROPE_WIDTH, MOST_WIDTH, &d->rope_width, &found));
+  HR_TRY(read_size(r, &ROPE_WIDTH, MOST_WIDTH, &d->rope_width, &found));
   if (!found && !is_gguf(r) && r->row->hf_rope_width && !is_none(r, &ROPE_WIDTH)) {
     d->rope_width = r->row->hf_rope_width;
     found = true;
@@ -596,8 +591,8 @@ static hr_status describe_rope_width(reader *r, hr_description *d) {
     key_of(r, &ROPE_WIDTH, 0);
     return refuse_rope_width(r, d);
   }
-  TRY(read_real(r, &ROPE_PART, &part, &part_found));
-  if (part_found) TRY(read_real_within(r, &ROPE_PART, 0, 1, &part));
+  HR_TRY(read_real(r, &ROPE_PART, &part, &part_found));
+  if (part_found) HR_TRY(read_real_within(r, &ROPE_PART, 0, 1, &part));
   if (found) return HR_OK;
   d->rope_width = (uint32_t)(part * d->head_width);
   if (d->rope_width == 0 || d->rope_width % 2) return refuse_rope_part(r, d, part, part_found);
@@ -605,16 +600,16 @@ static hr_status describe_rope_width(reader *r, hr_description *d) {
 }
 
 static hr_status describe_rope(reader *r, hr_description *d) {
-  TRY(describe_rope_width(r, d));
+  HR_TRY(describe_rope_width(r, d));
   d->rope_base = 10000.0;
-  TRY(read_real_within(r, &ROPE_BASE, 1, 1e12, &d->rope_base));
+  HR_TRY(read_real_within(r, &ROPE_BASE, 1, 1e12, &d->rope_base));
   if (is_gguf(r) && has(r, HR_GGUF_PAIRS)) d->rope_pairing = HR_ROPE_PAIRS;
   return describe_rope_scaling(r, d);
 }
 
 static hr_status describe_alibi(reader *r, hr_description *d) {
   d->alibi_steepness = 8;
-  TRY(read_real_within(r, &STEEPNESS, 0, 64, &d->alibi_steepness));
+  HR_TRY(read_real_within(r, &STEEPNESS, 0, 64, &d->alibi_steepness));
   if (d->alibi_steepness > 0) return HR_OK;
   if (!is_gguf(r)) return refuse_number(r, 0, "more than 0");
   d->position = HR_POSITION_LEARNED; /* MPT without ALiBi has a table */
@@ -625,21 +620,21 @@ static hr_status describe_alibi(reader *r, hr_description *d) {
 static hr_status describe_choices(reader *r, hr_description *d) {
   int activation = (int)d->activation, position = (int)d->position, place = (int)d->norm_place;
   bool own = has(r, HR_SPELLED_OUT), found;
-  if (own || !is_gguf(r)) TRY(READ_CHOICE(r, &ACTIVATION, activations, &activation));
+  if (own || !is_gguf(r)) HR_TRY(READ_CHOICE(r, &ACTIVATION, activations, &activation));
   if (has(r, HR_HF_GELU_IS_TANH) && activation == HR_ACTIVATION_GELU_ERF)
     activation = HR_ACTIVATION_GELU_TANH;
   if (own) {
-    TRY(READ_CHOICE(r, &POSITION, positions, &position));
-    TRY(READ_CHOICE(r, &NORM_PLACE, norm_places, &place));
+    HR_TRY(READ_CHOICE(r, &POSITION, positions, &position));
+    HR_TRY(READ_CHOICE(r, &NORM_PLACE, norm_places, &place));
     double scale = 1;
-    TRY(read_real(r, &EMBEDDING_SCALE, &scale, &found));
+    HR_TRY(read_real(r, &EMBEDDING_SCALE, &scale, &found));
     d->embedding_scale = (float)scale;
   }
   if (has(r, HR_EMBEDDING_SCALED)) d->embedding_scale = (float)sqrt((double)d->width);
-  if (has(r, HR_PARALLEL_BY_KEY)) TRY(read_switch(r, &PARALLEL, &d->parallel));
+  if (has(r, HR_PARALLEL_BY_KEY)) HR_TRY(read_switch(r, &PARALLEL, &d->parallel));
   bool causal = d->mask == HR_MASK_CAUSAL;
-  TRY(read_switch(r, &CAUSAL, &causal));
-  if (d->headless) TRY(read_switch(r, &DECODER, &causal));
+  HR_TRY(read_switch(r, &CAUSAL, &causal));
+  if (d->headless) HR_TRY(read_switch(r, &DECODER, &causal));
   d->mask = causal ? HR_MASK_CAUSAL : HR_MASK_FULL;
   d->activation = (hr_activation)activation;
   d->position = (hr_position_kind)position;
@@ -652,7 +647,7 @@ static hr_status check_layer_types(reader *r, const hr_description *d) {
   key_of(r, &LAYER_TYPES, 0);
   bool found;
   size_t count;
-  TRY(hr_source_array_length(r->source, r->key, &count, &found, r->err));
+  HR_TRY(hr_source_array_length(r->source, r->key, &count, &found, r->err));
   if (!found) return HR_OK;
   if (count != d->layers)
     return hr_fail(r->err, HR_ERROR_FILE, "%s: key '%s' has %zu elements, expected %u, one a layer",
@@ -678,14 +673,14 @@ static hr_status check_layer_types(reader *r, const hr_description *d) {
 static hr_status describe_window(reader *r, hr_description *d) {
   bool asked = !has(r, HR_HF_WINDOW_IF_ASKED) || is_gguf(r), found;
   uint32_t period = d->window_period;
-  TRY(read_switch(r, &WINDOW_ASKED, &asked));
+  HR_TRY(read_switch(r, &WINDOW_ASKED, &asked));
   uint32_t usual = is_gguf(r) ? d->window : is_none(r, &WINDOW) ? 0 : r->row->hf_window;
-  TRY(default_size(r, &WINDOW, UINT32_MAX, usual, &d->window));
+  HR_TRY(default_size(r, &WINDOW, UINT32_MAX, usual, &d->window));
   if (d->window > MOST_CONTEXT) return refuse_number(r, d->window, "1 to 268435456");
   if (!asked) d->window = 0;
   if (d->window && has(r, HR_HF_WINDOW_IF_ASKED))
-    TRY(default_size(r, &WINDOW_FROM, UINT32_MAX, 0, &d->window_from));
-  TRY(read_size(r, &WINDOW_PERIOD, MOST_LAYERS, &period, &found));
+    HR_TRY(default_size(r, &WINDOW_FROM, UINT32_MAX, 0, &d->window_from));
+  HR_TRY(read_size(r, &WINDOW_PERIOD, MOST_LAYERS, &period, &found));
   d->window_period = period;
   return is_gguf(r) ? HR_OK : check_layer_types(r, d);
 }
@@ -697,11 +692,11 @@ static hr_status describe_scores(reader *r, hr_description *d) {
   if (!is_gguf(r) && r->row->hf_score_width > 0) width = r->row->hf_score_width;
   if (is_gguf(r) && r->row->deep_layers && d->layers == r->row->deep_layers)
     width = (double)d->width / d->heads;
-  TRY(read_real_within(r, &SCORE_WIDTH, 1e-3, 1e6, &width));
-  TRY(read_real_within(r, &SCORE_SCALE, 0, 1e6, &scale));
+  HR_TRY(read_real_within(r, &SCORE_WIDTH, 1e-3, 1e6, &width));
+  HR_TRY(read_real_within(r, &SCORE_SCALE, 0, 1e6, &scale));
   d->score_scale = (float)(scale > 0 ? scale : 1.0 / sqrt(width));
-  TRY(read_real_within(r, &SCORE_CAP, 0, 1e6, &score_cap));
-  TRY(read_real_within(r, &LOGIT_CAP, 0, 1e6, &logit_cap));
+  HR_TRY(read_real_within(r, &SCORE_CAP, 0, 1e6, &score_cap));
+  HR_TRY(read_real_within(r, &LOGIT_CAP, 0, 1e6, &logit_cap));
   d->score_cap = (float)score_cap;
   d->logit_cap = (float)logit_cap;
   return HR_OK;
@@ -711,14 +706,14 @@ static hr_status describe_pooling(reader *r, hr_description *d) {
   uint32_t number = 0;
   int word = HR_POOLING_NONE;
   bool found, mean = false, cls = false, last = false;
-  TRY(read_size(r, &POOLING, UINT32_MAX, &number, &found));
+  HR_TRY(read_size(r, &POOLING, UINT32_MAX, &number, &found));
   if (number > 4) return refuse_number(r, number, "0 to 4");
   /* GGUF: none, mean, cls, last, and 4 for scores, which begin at the first row */
   if (found) word = number == 4 ? HR_POOLING_CLS : (int)number;
-  TRY(READ_CHOICE(r, &POOL_WORD, poolings, &word));
-  TRY(read_switch(r, &POOL_MEAN, &mean));
-  TRY(read_switch(r, &POOL_CLS, &cls));
-  TRY(read_switch(r, &POOL_LAST, &last));
+  HR_TRY(READ_CHOICE(r, &POOL_WORD, poolings, &word));
+  HR_TRY(read_switch(r, &POOL_MEAN, &mean));
+  HR_TRY(read_switch(r, &POOL_CLS, &cls));
+  HR_TRY(read_switch(r, &POOL_LAST, &last));
   if (mean + cls + last > 1)
     return hr_fail(r->err, HR_ERROR_FILE,
                    "%s: 1_Pooling/config.json asks for more than one pooling, expected one",
@@ -735,10 +730,10 @@ static hr_status describe_pooling(reader *r, hr_description *d) {
 static hr_status describe_text_limit(reader *r, hr_description *d) {
   double limit;
   bool found;
-  TRY(read_real(r, &TEXT_LIMIT, &limit, &found));
+  HR_TRY(read_real(r, &TEXT_LIMIT, &limit, &found));
   if (found && (limit < 1 || limit != floor(limit)))
     return refuse_number(r, limit, "a whole number, 1 or more");
-  if (!found) TRY(read_real(r, &TOKENIZER_LIMIT, &limit, &found));
+  if (!found) HR_TRY(read_real(r, &TOKENIZER_LIMIT, &limit, &found));
   if (found && limit >= 1 && limit < d->context) d->text_limit = (uint32_t)limit;
   return HR_OK;
 }
@@ -747,7 +742,7 @@ static hr_status refuse_switches(reader *r) {
   for (size_t i = 0; i < sizeof switches_we_lack / sizeof *switches_we_lack; i++) {
     const char *key = switches_we_lack[i].key;
     bool value, found;
-    TRY(hr_source_bool(r->source, key, &value, &found, r->err));
+    HR_TRY(hr_source_bool(r->source, key, &value, &found, r->err));
     if (found && value != switches_we_lack[i].neutral)
       return hr_fail(
           r->err, HR_ERROR_FILE, "%s: key '%s' is %s, a feature that is not known, expected %s",
@@ -768,9 +763,9 @@ static hr_status refuse_quantized(reader *r) {
   const char *text;
   size_t length;
   bool found, named, any = false;
-  TRY(hr_source_members(r->source, outer, note_member, &any, &found, r->err));
+  HR_TRY(hr_source_members(r->source, outer, note_member, &any, &found, r->err));
   if (!any) return HR_OK;
-  TRY(hr_source_string(r->source, key, &text, &length, &named, r->err));
+  HR_TRY(hr_source_string(r->source, key, &text, &length, &named, r->err));
   if (named) return HR_OK;
   return hr_fail(r->err, HR_ERROR_FILE, "%s: key '%s' is missing in what '%s' has, expected 'none'",
                  hr_source_path(r->source), key, outer);
@@ -798,13 +793,13 @@ static hr_status refuse_tasks(reader *r) {
   size_t length[MOST], count;
   bool found;
   snprintf(r->key, sizeof r->key, "architectures");
-  TRY(hr_source_array_length(r->source, r->key, &count, &found, r->err));
+  HR_TRY(hr_source_array_length(r->source, r->key, &count, &found, r->err));
   if (!found) return HR_OK;
   if (count > MOST)
     return hr_fail(r->err, HR_ERROR_FILE, "%s: key '%s' has %zu elements, expected at most %d",
                    hr_source_path(r->source), r->key, count, MOST);
-  TRY(hr_source_array_strings(r->source, r->key, text, length, count, r->err));
-  for (size_t i = 0; i < count; i++) TRY(refuse_task(r, text[i], length[i]));
+  HR_TRY(hr_source_array_strings(r->source, r->key, text, length, count, r->err));
+  for (size_t i = 0; i < count; i++) HR_TRY(refuse_task(r, text[i], length[i]));
   return HR_OK;
 }
 
@@ -814,7 +809,7 @@ static hr_status refuse_words(reader *r) {
     size_t length;
     bool found;
     if (r->row->hf_key && strcmp(key, r->row->hf_key) == 0) continue;
-    TRY(hr_source_string(r->source, key, &text, &length, &found, r->err));
+    HR_TRY(hr_source_string(r->source, key, &text, &length, &found, r->err));
     if (!found || is_word(text, length, words_we_lack[i].expected)) continue;
     char expected[64];
     snprintf(r->key, sizeof r->key, "%s", key);
@@ -828,21 +823,21 @@ static hr_status refuse_what_we_lack(reader *r, const hr_description *d) {
   bool found;
   double number;
   for (size_t i = 0; i < sizeof numbers_we_lack / sizeof *numbers_we_lack; i++) {
-    TRY(read_real(r, &numbers_we_lack[i].name, &number, &found));
+    HR_TRY(read_real(r, &numbers_we_lack[i].name, &number, &found));
     if (found && number != numbers_we_lack[i].neutral)
       return hr_fail(r->err, HR_ERROR_FILE,
                      "%s: key '%s' is %g, a feature that is not known, expected %g",
                      hr_source_path(r->source), r->key, number, numbers_we_lack[i].neutral);
   }
   if (d->position != HR_POSITION_ALIBI) {
-    TRY(read_real(r, &STEEPNESS, &number, &found));
+    HR_TRY(read_real(r, &STEEPNESS, &number, &found));
     if (found && number != 0 && is_gguf(r))
       return refuse_number(r, number, "0: this family has no ALiBi");
   }
   if (is_gguf(r)) return HR_OK;
-  TRY(refuse_switches(r));
-  TRY(refuse_quantized(r));
-  TRY(refuse_tasks(r));
+  HR_TRY(refuse_switches(r));
+  HR_TRY(refuse_quantized(r));
+  HR_TRY(refuse_tasks(r));
   return refuse_words(r);
 }
 
@@ -853,14 +848,14 @@ hr_status hr_describe(const hr_source *source, const hr_architecture *row, hr_de
   d->family = row->gguf ? row->gguf : row->hf[0];
   d->embedding_scale = 1;
   d->logit_scale = 1;
-  TRY(describe_sizes(&r, d));
-  TRY(describe_norm(&r, d));
-  TRY(describe_choices(&r, d));
-  if (d->position == HR_POSITION_ROPE) TRY(describe_rope(&r, d));
-  if (d->position == HR_POSITION_ALIBI) TRY(describe_alibi(&r, d));
-  TRY(describe_window(&r, d));
-  TRY(describe_scores(&r, d));
-  TRY(describe_pooling(&r, d));
-  TRY(describe_text_limit(&r, d));
+  HR_TRY(describe_sizes(&r, d));
+  HR_TRY(describe_norm(&r, d));
+  HR_TRY(describe_choices(&r, d));
+  if (d->position == HR_POSITION_ROPE) HR_TRY(describe_rope(&r, d));
+  if (d->position == HR_POSITION_ALIBI) HR_TRY(describe_alibi(&r, d));
+  HR_TRY(describe_window(&r, d));
+  HR_TRY(describe_scores(&r, d));
+  HR_TRY(describe_pooling(&r, d));
+  HR_TRY(describe_text_limit(&r, d));
   return refuse_what_we_lack(&r, d);
 }

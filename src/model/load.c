@@ -11,18 +11,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "base/memory.h"
 #include "block/forward.h"
 #include "model/architecture.h"
 #include "model/load_internal.h"
 #include "model/packed.h"
 #include "quant/convert.h"
-
-#define TRY(call)                         \
-  do {                                    \
-    hr_status status_ = (call);           \
-    if (status_ != HR_OK) return status_; \
-  } while (0)
 
 static hr_outputs all_of(size_t count) {
   return (hr_outputs){.count = count, .total = count};
@@ -184,7 +179,7 @@ static hr_status add_item(hr_plan *p, hr_load_item it) {
     loaded->items = items;
     p->capacity = capacity;
   }
-  if (loaded->mapped && it.tensor) TRY(find_part(p, &it));
+  if (loaded->mapped && it.tensor) HR_TRY(find_part(p, &it));
   it.offset = loaded->weight_bytes;
   if (!hr_add_size(it.offset, hr_round_up(it.bytes, HR_PART_ALIGNMENT), &loaded->weight_bytes))
     return hr_fail(p->err, HR_ERROR_MEMORY,
@@ -210,7 +205,7 @@ static hr_status add_floats(hr_plan *p, const hr_tensor *t, hr_outputs o, bool p
   size_t elements = 1;
   for (unsigned i = 0; i < t->dims; i++) elements *= t->dim[i];
   if (elements != o.total || t->dim[t->dims - 1] != o.total) return wrong_shape(p, t, 0, o.total);
-  TRY(check_blocks(p, t, o));
+  HR_TRY(check_blocks(p, t, o));
   return add_item(p, (hr_load_item){.tensor = t, .outputs = o, .plus_one = plus_one, .floats = to,
                             .count = o.count, .bytes = o.count * sizeof(float)});
 }
@@ -263,7 +258,7 @@ static hr_status plan_norm(hr_plan *p, hr_tensor_slot slot, uint32_t layer, size
   char name[128];
   bool plus_one = hr_plan_is_safetensors(p) && (p->row->particulars & HR_HF_GAIN_PLUS_ONE);
   const hr_tensor *t = hr_plan_find_part(p, slot, layer, true, name, sizeof name);
-  if (t) TRY(add_floats(p, t, all_of(width), false, &norm->shift));
+  if (t) HR_TRY(add_floats(p, t, all_of(width), false, &norm->shift));
   t = hr_plan_find_part(p, slot, layer, false, name, sizeof name);
   if (t) return add_floats(p, t, all_of(width), plus_one, &norm->gain);
   return required ? hr_plan_no_tensor(p, name) : HR_OK;
@@ -274,7 +269,7 @@ static hr_status plan_part(hr_plan *p, hr_tensor_slot slot, uint32_t layer, hr_o
                            hr_matrix *m) {
   char name[128];
   const hr_tensor *bias = hr_plan_find_part(p, slot, layer, true, name, sizeof name);
-  if (bias) TRY(add_floats(p, bias, o, false, &m->bias));
+  if (bias) HR_TRY(add_floats(p, bias, o, false, &m->bias));
   const hr_tensor *t = hr_plan_find_part(p, slot, layer, false, name, sizeof name);
   if (!t) return hr_plan_no_tensor(p, name);
   bool transposed = p->names->transposed && slot >= HR_TENSOR_ATTENTION_NORM;
@@ -301,8 +296,8 @@ static hr_status plan_fused(hr_plan *p, const hr_description *d, uint32_t index,
     query.step = key.step = value.step = step;
   }
   query.total = key.total = value.total = q + 2 * kv;
-  TRY(plan_part(p, HR_TENSOR_QKV, index, query, d->width, &layer->query));
-  TRY(plan_part(p, HR_TENSOR_QKV, index, key, d->width, &layer->key));
+  HR_TRY(plan_part(p, HR_TENSOR_QKV, index, query, d->width, &layer->query));
+  HR_TRY(plan_part(p, HR_TENSOR_QKV, index, key, d->width, &layer->key));
   return plan_part(p, HR_TENSOR_QKV, index, value, d->width, &layer->value);
 }
 
@@ -312,14 +307,14 @@ static hr_status plan_attention(hr_plan *p, const hr_description *d, uint32_t in
   char name[128];
   const char *split = p->names->name[HR_TENSOR_QUERY];
   if (hr_plan_find(p, HR_TENSOR_QKV, index, ".weight", name, sizeof name) || !split) {
-    TRY(plan_fused(p, d, index, layer));
+    HR_TRY(plan_fused(p, d, index, layer));
   } else {
-    TRY(plan_matrix(p, HR_TENSOR_QUERY, index, q, d->width, &layer->query));
-    TRY(plan_matrix(p, HR_TENSOR_KEY, index, kv, d->width, &layer->key));
-    TRY(plan_matrix(p, HR_TENSOR_VALUE, index, kv, d->width, &layer->value));
+    HR_TRY(plan_matrix(p, HR_TENSOR_QUERY, index, q, d->width, &layer->query));
+    HR_TRY(plan_matrix(p, HR_TENSOR_KEY, index, kv, d->width, &layer->key));
+    HR_TRY(plan_matrix(p, HR_TENSOR_VALUE, index, kv, d->width, &layer->value));
   }
-  TRY(plan_norm(p, HR_TENSOR_QUERY_NORM, index, d->head_width, false, &layer->query_norm));
-  TRY(plan_norm(p, HR_TENSOR_KEY_NORM, index, d->head_width, false, &layer->key_norm));
+  HR_TRY(plan_norm(p, HR_TENSOR_QUERY_NORM, index, d->head_width, false, &layer->query_norm));
+  HR_TRY(plan_norm(p, HR_TENSOR_KEY_NORM, index, d->head_width, false, &layer->key_norm));
   return plan_matrix(p, HR_TENSOR_OUTPUT, index, d->width, q, &layer->output);
 }
 
@@ -338,11 +333,11 @@ static hr_status plan_feed_forward(hr_plan *p, const hr_description *d, uint32_t
   size_t n = d->ffn_width;
   if (d->gated && has_fused_gate(p, d, index)) {
     hr_outputs gate = {.count = n, .total = 2 * n}, up = {.first = n, .count = n, .total = 2 * n};
-    TRY(plan_part(p, HR_TENSOR_GATE_UP, index, gate, d->width, &layer->gate));
-    TRY(plan_part(p, HR_TENSOR_GATE_UP, index, up, d->width, &layer->up));
+    HR_TRY(plan_part(p, HR_TENSOR_GATE_UP, index, gate, d->width, &layer->gate));
+    HR_TRY(plan_part(p, HR_TENSOR_GATE_UP, index, up, d->width, &layer->up));
   } else {
-    if (d->gated) TRY(plan_matrix(p, HR_TENSOR_GATE, index, n, d->width, &layer->gate));
-    TRY(plan_matrix(p, HR_TENSOR_UP, index, n, d->width, &layer->up));
+    if (d->gated) HR_TRY(plan_matrix(p, HR_TENSOR_GATE, index, n, d->width, &layer->gate));
+    HR_TRY(plan_matrix(p, HR_TENSOR_UP, index, n, d->width, &layer->up));
   }
   return plan_matrix(p, HR_TENSOR_DOWN, index, d->width, n, &layer->down);
 }
@@ -350,15 +345,15 @@ static hr_status plan_feed_forward(hr_plan *p, const hr_description *d, uint32_t
 static hr_status plan_layer(hr_plan *p, const hr_description *d, uint32_t index, hr_layer *layer) {
   bool before = d->norm_place != HR_NORM_AFTER, after = d->norm_place != HR_NORM_BEFORE;
   if (before) {
-    TRY(plan_norm(p, HR_TENSOR_ATTENTION_NORM, index, d->width, true, &layer->attention_norm));
-    TRY(plan_norm(p, HR_TENSOR_FFN_NORM, index, d->width, !d->parallel, &layer->ffn_norm));
+    HR_TRY(plan_norm(p, HR_TENSOR_ATTENTION_NORM, index, d->width, true, &layer->attention_norm));
+    HR_TRY(plan_norm(p, HR_TENSOR_FFN_NORM, index, d->width, !d->parallel, &layer->ffn_norm));
   }
   if (after) {
-    TRY(plan_norm(p, HR_TENSOR_ATTENTION_POST_NORM, index, d->width, true,
-                  &layer->attention_post_norm));
-    TRY(plan_norm(p, HR_TENSOR_FFN_POST_NORM, index, d->width, true, &layer->ffn_post_norm));
+    HR_TRY(plan_norm(p, HR_TENSOR_ATTENTION_POST_NORM, index, d->width, true,
+                     &layer->attention_post_norm));
+    HR_TRY(plan_norm(p, HR_TENSOR_FFN_POST_NORM, index, d->width, true, &layer->ffn_post_norm));
   }
-  TRY(plan_attention(p, d, index, layer));
+  HR_TRY(plan_attention(p, d, index, layer));
   return plan_feed_forward(p, d, index, layer);
 }
 
@@ -379,7 +374,7 @@ static hr_status plan_positions(hr_plan *p, hr_transformer *m) {
 static hr_status plan_numbers(hr_plan *p, const char *key, size_t count, const float **to) {
   size_t length;
   bool found;
-  TRY(hr_source_array_length(p->source, key, &length, &found, p->err));
+  HR_TRY(hr_source_array_length(p->source, key, &length, &found, p->err));
   if (!found || length != count)
     return hr_fail(p->err, HR_ERROR_FILE, "%s: key '%s' has %zu elements, expected %zu",
                    hr_source_path(p->source), key, found ? length : 0, count);
@@ -418,13 +413,13 @@ static hr_status plan_config_factors(hr_plan *p, hr_transformer *m) {
   size_t count = m->description.rope_width / 2, i = 0, length;
   bool found;
   char key[2][64];
-  TRY(hr_source_array_length(p->source, "rope_scaling.short_factor", &length, &found, p->err));
+  HR_TRY(hr_source_array_length(p->source, "rope_scaling.short_factor", &length, &found, p->err));
   if (!found) i = 1;
   snprintf(key[0], sizeof key[0], "%s.short_factor", outer[i]);
   snprintf(key[1], sizeof key[1], "%s.long_factor", outer[i]);
-  TRY(plan_numbers(p, key[0], count, &m->rope_factors));
-  TRY(check_factors(hr_source_path(p->source), key[0], last_item(p)->numbers, count, p->err));
-  TRY(plan_numbers(p, key[1], count, &m->rope_long_factors));
+  HR_TRY(plan_numbers(p, key[0], count, &m->rope_factors));
+  HR_TRY(check_factors(hr_source_path(p->source), key[0], last_item(p)->numbers, count, p->err));
+  HR_TRY(plan_numbers(p, key[1], count, &m->rope_long_factors));
   return check_factors(hr_source_path(p->source), key[1], last_item(p)->numbers, count, p->err);
 }
 
@@ -436,7 +431,7 @@ static hr_status plan_rope_factors(hr_plan *p, hr_transformer *m) {
   char name[128];
   hr_outputs half = all_of(d->rope_width / 2);
   const hr_tensor *t = hr_plan_find(p, HR_TENSOR_ROPE_FACTORS, 0, ".weight", name, sizeof name);
-  if (t) TRY(add_floats(p, t, half, false, &m->rope_factors));
+  if (t) HR_TRY(add_floats(p, t, half, false, &m->rope_factors));
   if (!two) return HR_OK;
   if (!t) return hr_plan_no_tensor(p, name);
   t = hr_plan_find(p, HR_TENSOR_ROPE_LONG_FACTORS, 0, ".weight", name, sizeof name);
@@ -500,7 +495,7 @@ static hr_status read_labels(const hr_plan *p, const char *outer, size_t count, 
     char key[64];
     bool found;
     snprintf(key, sizeof key, "%s.%zu", outer, i);
-    TRY(hr_source_string(p->source, key, &text[i], &length[i], &found, p->err));
+    HR_TRY(hr_source_string(p->source, key, &text[i], &length[i], &found, p->err));
     if (!found)
       return hr_fail(p->err, HR_ERROR_FILE, "%s: key '%s' is missing, expected a label for each of "
                      "%zu scores",
@@ -525,7 +520,7 @@ static hr_status plan_labels(hr_plan *p, const hr_tensor *classifier, uint32_t c
   bool found;
   if (!hr_plan_is_safetensors(p))
     snprintf(key, sizeof key, "%s.classifier.output_labels", p->row->gguf);
-  TRY(count_labels(p, key, &count, &found));
+  HR_TRY(count_labels(p, key, &count, &found));
   if (!found) return HR_OK;
   if (count != classes)
     return hr_fail(p->err, HR_ERROR_FILE,
@@ -562,32 +557,32 @@ static hr_status plan_classifier(hr_plan *p, hr_transformer *m) {
   hr_description *d = &m->description;
   char name[128];
   const hr_tensor *t = hr_plan_find(p, HR_TENSOR_CLASSIFIER, 0, ".weight", name, sizeof name);
-  if (t && hr_plan_is_safetensors(p)) TRY(need_pooler(p, t));
+  if (t && hr_plan_is_safetensors(p)) HR_TRY(need_pooler(p, t));
   if (hr_plan_find(p, HR_TENSOR_POOLER, 0, ".weight", name, sizeof name))
-    TRY(plan_matrix(p, HR_TENSOR_POOLER, 0, d->width, d->width, &m->pooler));
+    HR_TRY(plan_matrix(p, HR_TENSOR_POOLER, 0, d->width, d->width, &m->pooler));
   if (!t) return HR_OK;
   if (dim_of(t, 0) > INT32_MAX) return wrong_shape(p, t, 1, d->width);
   d->classes = (uint32_t)dim_of(t, 0);
   uint64_t labels = d->classes;
   bool said = false;
   if (hr_plan_is_safetensors(p))
-    TRY(hr_source_u64(p->source, "num_labels", &labels, &said, p->err));
+    HR_TRY(hr_source_u64(p->source, "num_labels", &labels, &said, p->err));
   if (labels != d->classes)
     return hr_fail(p->err, HR_ERROR_FILE,
                    "%s: tensor '%s' gives %u scores, expected %llu: key 'num_labels'",
                    hr_source_path(p->source), t->name, d->classes, (unsigned long long)labels);
-  TRY(plan_labels(p, t, d->classes));
+  HR_TRY(plan_labels(p, t, d->classes));
   return plan_matrix(p, HR_TENSOR_CLASSIFIER, 0, d->classes, d->width, &m->classifier);
 }
 
 static hr_status plan_ends(hr_plan *p, hr_transformer *m) {
   const hr_description *d = &m->description;
-  if (d->position == HR_POSITION_LEARNED) TRY(plan_positions(p, m));
-  TRY(plan_rope_factors(p, m));
-  TRY(plan_types(p, m));
-  TRY(plan_norm(p, HR_TENSOR_EMBEDDING_NORM, 0, d->width, false, &m->embedding_norm));
-  TRY(plan_norm(p, HR_TENSOR_FINAL_NORM, 0, d->width, d->norm_place != HR_NORM_AFTER,
-                &m->final_norm));
+  if (d->position == HR_POSITION_LEARNED) HR_TRY(plan_positions(p, m));
+  HR_TRY(plan_rope_factors(p, m));
+  HR_TRY(plan_types(p, m));
+  HR_TRY(plan_norm(p, HR_TENSOR_EMBEDDING_NORM, 0, d->width, false, &m->embedding_norm));
+  HR_TRY(plan_norm(p, HR_TENSOR_FINAL_NORM, 0, d->width, d->norm_place != HR_NORM_AFTER,
+                   &m->final_norm));
   return d->headless ? plan_classifier(p, m) : HR_OK;
 }
 
@@ -606,9 +601,9 @@ static hr_status is_bare(const hr_plan *p, bool *bare) {
   size_t length, count;
   bool found;
   *bare = false;
-  TRY(hr_source_array_length(p->source, key, &count, &found, p->err));
+  HR_TRY(hr_source_array_length(p->source, key, &count, &found, p->err));
   if (!found || count != 1) return HR_OK;
-  TRY(hr_source_array_strings(p->source, key, &text, &length, 1, p->err));
+  HR_TRY(hr_source_array_strings(p->source, key, &text, &length, 1, p->err));
   size_t m = sizeof model - 1, h = sizeof head - 1;
   *bare = length >= m && memcmp(text + length - m, model, m) == 0 &&
           !(length >= h && memcmp(text + length - h, head, h) == 0);
@@ -629,20 +624,20 @@ static hr_status plan_tokens(hr_plan *p, hr_transformer *m) {
   hr_description *d = &m->description;
   char name[128];
   bool tied, said;
-  TRY(read_tied(p, &tied, &said));
+  HR_TRY(read_tied(p, &tied, &said));
   bool own = hr_plan_find(p, HR_TENSOR_TOKENS, 0, ".weight", name, sizeof name);
   bool head = hr_plan_find(p, HR_TENSOR_HEAD, 0, ".weight", name, sizeof name);
   if (!own && head && !tied) {
     hr_plan_find(p, HR_TENSOR_TOKENS, 0, ".weight", name, sizeof name);
     return hr_plan_no_tensor(p, name);
   }
-  TRY(plan_embedding(p, m, own || !head ? HR_TENSOR_TOKENS : HR_TENSOR_HEAD));
+  HR_TRY(plan_embedding(p, m, own || !head ? HR_TENSOR_TOKENS : HR_TENSOR_HEAD));
   if (d->headless) return HR_OK;
   p->spare_head = own && head && tied;
   if (own && head && !tied) return plan_matrix(p, HR_TENSOR_HEAD, 0, d->vocab, d->width, &m->head);
   bool by_default = !hr_plan_is_safetensors(p) || (p->row->particulars & HR_HF_TIED);
   if (head || tied || (!said && by_default)) return HR_OK;
-  TRY(is_bare(p, &d->headless));
+  HR_TRY(is_bare(p, &d->headless));
   return d->headless ? HR_OK : no_head(p, name, said);
 }
 
@@ -650,14 +645,15 @@ static hr_status plan_all(hr_plan *p) {
   hr_transformer *m = &p->loaded->transformer;
   hr_description *d = &m->description;
   char name[128];
-  TRY(plan_tokens(p, m));
-  TRY(plan_ends(p, m));
+  HR_TRY(plan_tokens(p, m));
+  HR_TRY(plan_ends(p, m));
   if (p->row->particulars & HR_PARALLEL_BY_TENSOR)
     d->parallel = !hr_plan_find(p, HR_TENSOR_FFN_NORM, 0, ".weight", name, sizeof name);
-  TRY(hr_plan_check_needs(p)); /* before the layers are: it names the key that asks for a tensor */
+  /* Before the layers are planned: it names the key that asks for a tensor. */
+  HR_TRY(hr_plan_check_needs(p));
   m->layer = hr_calloc(d->layers, sizeof *m->layer);
   if (!m->layer) return hr_fail_memory(p->err, "layers", d->layers * sizeof *m->layer);
-  for (uint32_t i = 0; i < d->layers; i++) TRY(plan_layer(p, d, i, &m->layer[i]));
+  for (uint32_t i = 0; i < d->layers; i++) HR_TRY(plan_layer(p, d, i, &m->layer[i]));
   /* Not even an optional tensor is passed over because of its type. */
   return p->refused[0] ? hr_plan_no_tensor(p, p->refused) : HR_OK;
 }
@@ -714,16 +710,16 @@ hr_status hr_load_plan(const hr_source *source, hr_weights weights, hr_loaded *l
   if (hr_source_is_vocabulary(source))
     return hr_fail(err, HR_ERROR_FILE, "%s: holds no weights, expected a model with tensors",
                    hr_source_path(source));
-  TRY(hr_architecture_find(source, &p.row, err));
+  HR_TRY(hr_architecture_find(source, &p.row, err));
   p.names = hr_source_get_kind(source) == HR_SOURCE_GGUF ? p.row->gguf_names : p.row->hf_names;
   find_prefix(&p);
-  TRY(hr_describe(source, p.row, &m->description, err));
-  TRY(plan_all(&p));
-  TRY(hr_plan_refuse_unused(&p));
+  HR_TRY(hr_describe(source, p.row, &m->description, err));
+  HR_TRY(plan_all(&p));
+  HR_TRY(hr_plan_refuse_unused(&p));
   if (!loaded->mapped) {
     loaded->weights = hr_reserve_pages(loaded->weight_bytes);
     if (!loaded->weights) return hr_fail_memory(err, "weights", loaded->weight_bytes);
-    TRY(list_matrices(source, loaded, err));
+    HR_TRY(list_matrices(source, loaded, err));
   }
   set_pointers(loaded);
   if (!m->head.panels && !m->description.headless) m->head = m->token_embedding;
@@ -915,7 +911,7 @@ static size_t scratch_bytes(const hr_loaded *loaded) {
 
 static hr_status run_packing(packing *w, unsigned threads, hr_error *err) {
   if (w->options->team)
-    TRY(hr_team_run(w->options->team, threads, pack_items, w, err));
+    HR_TRY(hr_team_run(w->options->team, threads, pack_items, w, err));
   else
     pack_items(w, 0, 1);
   if (w->count && w->status == HR_OK) {
@@ -958,8 +954,8 @@ static hr_status check_loaded_factors(const hr_source *source, const hr_loaded *
   const float *const both[] = {m->rope_factors, m->rope_long_factors};
   for (size_t i = 0; i < 2; i++)
     if (both[i])
-      TRY(check_factors(hr_source_path(source), "factors of the rotary frequencies", both[i],
-                        m->description.rope_width / 2, err));
+      HR_TRY(check_factors(hr_source_path(source), "factors of the rotary frequencies", both[i],
+                           m->description.rope_width / 2, err));
   return HR_OK;
 }
 

@@ -6,14 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/memory.h"
 #include "model/load_internal.h"
-
-#define TRY(call)                         \
-  do {                                    \
-    hr_status status_ = (call);           \
-    if (status_ != HR_OK) return status_; \
-  } while (0)
 
 /* A weight and a bias are gain and shift of a norm. */
 static const hr_tensor *find(hr_plan *p, unsigned slot, uint32_t layer, bool bias, char *name,
@@ -38,11 +33,11 @@ static hr_status read_claim(const hr_plan *p, const hr_claim *claim, said *s, bo
   *found = false;
   if (!s->key) return HR_OK;
   if (claim->kind == HR_CLAIM_ROWS) {
-    TRY(hr_source_u64(p->source, s->key, &s->value, found, p->err));
+    HR_TRY(hr_source_u64(p->source, s->key, &s->value, found, p->err));
     snprintf(s->word, sizeof s->word, "%llu", (unsigned long long)s->value);
     return HR_OK;
   }
-  TRY(hr_source_bool(p->source, s->key, &truth, found, p->err));
+  HR_TRY(hr_source_bool(p->source, s->key, &truth, found, p->err));
   snprintf(s->word, sizeof s->word, "%s", truth ? "true" : "false");
   if (claim->kind == HR_CLAIM_UNLESS && truth) *found = false;
   s->value = truth == (claim->kind == HR_CLAIM_YES);
@@ -94,20 +89,20 @@ static uint32_t layers_of(const hr_plan *p, unsigned slot) {
 static hr_status check_claim(hr_plan *p, const hr_claim *claim, uint64_t *biases) {
   said s;
   bool found;
-  TRY(read_claim(p, claim, &s, &found));
+  HR_TRY(read_claim(p, claim, &s, &found));
   if (!found) return HR_OK;
   if (!s.value) *biases &= ~claim->biases;
   for (unsigned slot = 0; slot < HR_TENSOR_SLOTS; slot++)
     for (uint32_t i = 0; i < layers_of(p, slot); i++) {
-      if (claim->weights >> slot & 1) TRY(check_weight(p, &s, slot, i));
-      if (claim->biases >> slot & 1) TRY(check_bias(p, &s, slot, i));
+      if (claim->weights >> slot & 1) HR_TRY(check_weight(p, &s, slot, i));
+      if (claim->biases >> slot & 1) HR_TRY(check_bias(p, &s, slot, i));
     }
   return HR_OK;
 }
 
 static hr_status check_claims(hr_plan *p, uint64_t *biases) {
   const hr_claim *claim = p->row->claims;
-  for (; claim && (claim->hf || claim->gguf); claim++) TRY(check_claim(p, claim, biases));
+  for (; claim && (claim->hf || claim->gguf); claim++) HR_TRY(check_claim(p, claim, biases));
   return HR_OK;
 }
 
@@ -163,8 +158,8 @@ static hr_status check_layers_alike(hr_plan *p) {
 
 hr_status hr_plan_check_needs(hr_plan *p) {
   uint64_t biases = p->row->biases;
-  TRY(check_claims(p, &biases));
-  TRY(check_row(p, biases));
+  HR_TRY(check_claims(p, &biases));
+  HR_TRY(check_row(p, biases));
   return check_layers_alike(p);
 }
 

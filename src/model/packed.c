@@ -8,15 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "model/load_internal.h"
 #include "model/packed_internal.h"
 #include "model/source_internal.h"
-
-#define TRY(call)                         \
-  do {                                    \
-    hr_status status_ = (call);           \
-    if (status_ != HR_OK) return status_; \
-  } while (0)
 
 enum { MOST_FILES = 64 };
 
@@ -141,7 +136,7 @@ static hr_status take_parts(hr_source *source, hr_packed *p, hr_error *err) {
   source->entries = NULL;
   source->by_name = source->readable = NULL;
   source->entry_count = source->entry_capacity = source->readable_count = 0;
-  for (size_t i = 0; i < p->count; i++) TRY(check_part(source, &p->part[i], err));
+  for (size_t i = 0; i < p->count; i++) HR_TRY(check_part(source, &p->part[i], err));
   return HR_OK;
 }
 
@@ -183,15 +178,15 @@ static hr_status read_arrays(const hr_source *source, const description *d, size
                              hr_error *err) {
   if (!d->name || !d->length || !d->type || !d->dim)
     return hr_fail_memory(err, source->path, count * (sizeof *d->name + sizeof *d->type));
-  TRY(hr_source_array_strings(source, HR_PACKED_NAMES, d->name, d->length, count, err));
-  TRY(hr_source_array_i64(source, HR_PACKED_TYPES, d->type, count, err));
+  HR_TRY(hr_source_array_strings(source, HR_PACKED_NAMES, d->name, d->length, count, err));
+  HR_TRY(hr_source_array_i64(source, HR_PACKED_TYPES, d->type, count, err));
   return hr_source_array_i64(source, HR_PACKED_SHAPES, d->dim, count * HR_TENSOR_DIMS, err);
 }
 
 static hr_status add_tensors(hr_source *source, hr_error *err) {
   size_t count = 0;
   bool found;
-  TRY(hr_source_array_length(source, HR_PACKED_NAMES, &count, &found, err));
+  HR_TRY(hr_source_array_length(source, HR_PACKED_NAMES, &count, &found, err));
   if (count > HR_SOURCE_MAX_TENSORS)
     return hr_fail(err, HR_ERROR_FILE, "%s: was packed from %zu tensors, expected at most %zu",
                    source->path, count, HR_SOURCE_MAX_TENSORS);
@@ -214,7 +209,7 @@ static hr_status add_tensors(hr_source *source, hr_error *err) {
 static hr_status need_text(const hr_source *source, const char *key, const char **text,
                            size_t *length, hr_error *err) {
   bool found;
-  TRY(hr_source_string(source, key, text, length, &found, err));
+  HR_TRY(hr_source_string(source, key, text, length, &found, err));
   if (found) return HR_OK;
   return hr_fail(err, HR_ERROR_FILE, "%s: key '%s' is missing, expected it in a packed file",
                  source->path, key);
@@ -223,7 +218,7 @@ static hr_status need_text(const hr_source *source, const char *key, const char 
 static hr_status read_weights(const hr_source *source, hr_packed *p, hr_error *err) {
   const char *text;
   size_t length;
-  TRY(need_text(source, HR_PACKED_WEIGHTS, &text, &length, err));
+  HR_TRY(need_text(source, HR_PACKED_WEIGHTS, &text, &length, err));
   for (int i = 0; i < HR_WEIGHTS_NAMES; i++) {
     if (strlen(hr_weights_names[i]) != length || memcmp(hr_weights_names[i], text, length) != 0)
       continue;
@@ -253,7 +248,7 @@ static hr_status read_files(hr_source *source, hr_packed *p, hr_error *err) {
   size_t count;
   bool found;
   hr_file_map config;
-  TRY(hr_source_array_length(source, HR_PACKED_FILE_NAMES, &count, &found, err));
+  HR_TRY(hr_source_array_length(source, HR_PACKED_FILE_NAMES, &count, &found, err));
   if (!found) return HR_OK;
   if (count > MOST_FILES)
     return hr_fail(err, HR_ERROR_FILE, "%s: has %zu files within it, expected at most %d",
@@ -264,9 +259,9 @@ static hr_status read_files(hr_source *source, hr_packed *p, hr_error *err) {
   p->file_bytes = hr_calloc(count, sizeof *p->file_bytes);
   if (!p->file_name || !p->name_length || !p->file || !p->file_bytes)
     return hr_fail_memory(err, source->path, count * sizeof *p->file);
-  TRY(hr_source_array_strings(source, HR_PACKED_FILE_NAMES, p->file_name, p->name_length, count,
-                              err));
-  TRY(hr_source_array_strings(source, HR_PACKED_FILES, p->file, p->file_bytes, count, err));
+  HR_TRY(hr_source_array_strings(source, HR_PACKED_FILE_NAMES, p->file_name, p->name_length, count,
+                                 err));
+  HR_TRY(hr_source_array_strings(source, HR_PACKED_FILES, p->file, p->file_bytes, count, err));
   p->file_count = count;
   if (hr_packed_companion(source, "config.json", &config))
     return hr_safetensors_read_packed(source, err);
@@ -276,7 +271,7 @@ static hr_status read_files(hr_source *source, hr_packed *p, hr_error *err) {
 
 static hr_status check_layout(const hr_source *source, bool *packed, hr_error *err) {
   uint64_t layout = 0;
-  TRY(hr_source_u64(source, HR_PACKED_LAYOUT, &layout, packed, err));
+  HR_TRY(hr_source_u64(source, HR_PACKED_LAYOUT, &layout, packed, err));
   if (!*packed || layout == HR_PANEL_LAYOUT) return HR_OK;
   return hr_fail(
       err, HR_ERROR_FILE,
@@ -287,12 +282,12 @@ static hr_status check_layout(const hr_source *source, bool *packed, hr_error *e
 
 hr_status hr_packed_read(hr_source *source, hr_error *err) {
   bool packed;
-  TRY(check_layout(source, &packed, err));
+  HR_TRY(check_layout(source, &packed, err));
   if (!packed) return HR_OK;
   source->packed = hr_calloc(1, sizeof *source->packed);
   if (!source->packed) return hr_fail_memory(err, source->path, sizeof *source->packed);
-  TRY(take_parts(source, source->packed, err));
-  TRY(read_weights(source, source->packed, err));
-  TRY(add_tensors(source, err));
+  HR_TRY(take_parts(source, source->packed, err));
+  HR_TRY(read_weights(source, source->packed, err));
+  HR_TRY(add_tensors(source, err));
   return read_files(source, source->packed, err);
 }
