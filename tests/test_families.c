@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "engine/engine.h"
 #include "headrow/headrow.h"
 #include "sched/team.h"
@@ -611,16 +612,12 @@ static json_t *tensors_of(const char *file) {
   return tensors;
 }
 
-static bool ends_with(const char *text, const char *end) {
-  size_t length = strlen(text), part = strlen(end);
-  return length >= part && strcmp(text + length - part, end) == 0;
-}
-
 /* A model is whole without these, only another one; without a pooler only where no
  * classifier wants it. */
 static bool may_be_missing(const char *family, const char *tensor) {
-  if (strcmp(tensor, "classifier.weight") == 0 || ends_with(tensor, "lm_head.weight")) return true;
-  if (strcmp(family, "jina") == 0 && ends_with(tensor, "pooler.dense.weight")) return true;
+  if (strcmp(tensor, "classifier.weight") == 0) return true;
+  if (hr_ends_with(tensor, "lm_head.weight")) return true;
+  if (strcmp(family, "jina") == 0 && hr_ends_with(tensor, "pooler.dense.weight")) return true;
   /* Tied, and stored as the head too. */
   if (strcmp(family, "qwen3") == 0 && strstr(tensor, "embed_tokens")) return true;
   return strcmp(family, "stablelm") == 0 && strstr(tensor, "post_attention_layernorm");
@@ -935,7 +932,7 @@ Test(families, a_classifier_reads_its_own_pooler) {
                    " cp $F/roberta_config.json $D/m/config.json; $H rerank $D/m --ids 1,5,2");
   cr_expect(strstr(r.out, "1 tensor, of other tasks: roberta.pooler.dense.weight"), "%s%s", r.out,
             r.err);
-  cr_expect(*s.out && ends_with(r.out, s.out), "%s %s", r.out, s.out);
+  cr_expect(*s.out && hr_ends_with(r.out, s.out), "%s %s", r.out, s.out);
   finish(&r);
   finish(&s);
   expect_opening(&c, NULL);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/text.h"
 #include "engine/engine.h"
 #include "kernels/select.h"
 #include "model/packed.h"
@@ -133,11 +134,6 @@ Test(packed, keeps_the_type_asked_for) {
   expect_same(HEADROW_SOURCE_ROOT "/tests/fixtures/llama.gguf", HR_WEIGHTS_NATIVE, true);
 }
 
-static bool ends_with(const char *text, const char *end) {
-  size_t n = strlen(text), m = strlen(end);
-  return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 /* Fused, grouped, transposed, shared and computed weights; values from JSON. */
 Test(packed, gives_the_bits_of_every_family) {
   size_t seen = 0;
@@ -145,7 +141,8 @@ Test(packed, gives_the_bits_of_every_family) {
   cr_assert(folder);
   for (struct dirent *item; (item = readdir(folder));) {
     char path[1024];
-    if (!ends_with(item->d_name, ".gguf") && !ends_with(item->d_name, ".safetensors")) continue;
+    const char *file = item->d_name;
+    if (!hr_ends_with(file, ".gguf") && !hr_ends_with(file, ".safetensors")) continue;
     if (strcmp(item->d_name, "expected.safetensors") == 0) continue;
     snprintf(path, sizeof path, FAMILIES "%s", item->d_name);
     expect_same(path, HR_WEIGHTS_NATIVE, false);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/memory.h"
 
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -43,6 +45,18 @@ char *hr_strndup(const char *text, size_t length) {
   char *copy = hr_calloc(bytes, 1);
   if (copy && length) memcpy(copy, text, length);
   return copy;
+}
+
+char *hr_asprintf(const char *format, ...) {
+  va_list args, again;
+  va_start(args, format);
+  va_copy(again, args);
+  int length = vsnprintf(NULL, 0, format, args);
+  char *text = length < 0 ? NULL : hr_calloc((size_t)length + 1, 1);
+  if (text) vsnprintf(text, (size_t)length + 1, format, again);
+  va_end(again);
+  va_end(args);
+  return text;
 }
 
 void hr_free(void *block) {

@@ -22,7 +22,9 @@ void *hr_calloc(size_t count, size_t size);
 void *hr_realloc(void *old, size_t count, size_t size);
 /* A copy of length bytes with a NUL behind it. */
 char *hr_strndup(const char *text, size_t length);
-/* Frees what the three above gave; NULL is allowed. */
+/* The text that printf would print. */
+char *hr_asprintf(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Frees what those above gave; NULL is allowed. */
 void hr_free(void *block);
 
 /* Big zeroed memory, aligned to 2 MiB when it is at least that long (and then

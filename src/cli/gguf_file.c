@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "bytes.h"
 #include "model/source_internal.h"
 
@@ -40,7 +41,7 @@ static bool put_string(cli_bytes *to, const char *text) {
 /* Said anew, or true of a file in parts only. */
 static bool is_replaced(const char *key) {
   return strcmp(key, "general.file_type") == 0 ||
-         strcmp(key, "general.quantization_version") == 0 || strncmp(key, "split.", 6) == 0;
+         strcmp(key, "general.quantization_version") == 0 || hr_starts_with(key, "split.");
 }
 
 /* What llama.cpp calls a file by the type that most of its weights have. */

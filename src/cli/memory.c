@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "engine/engine.h"
 #include "model/load_internal.h"
 #include "model/packed.h"
@@ -74,7 +75,7 @@ static const char *own_name(const hr_source *source, const size_t *bytes_of) {
   const char *name = mixture_name(number);
   for (size_t i = 0; i < HR_FORMAT_COUNT && name; i++) {
     const char *format = hr_format_get((hr_format)i)->name;
-    if (bytes_of[i] && strncmp(name, format, strlen(format)) == 0) return name;
+    if (bytes_of[i] && hr_starts_with(name, format)) return name;
   }
   return NULL;
 }

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "model/architecture.h"
 
 /* --- Names of values ------------------------------------------------------- */
@@ -771,17 +772,12 @@ static hr_status refuse_quantized(reader *r) {
                  hr_source_path(r->source), key, outer);
 }
 
-static bool ends_in(const char *text, size_t length, const char *end) {
-  size_t n = strlen(end);
-  return length >= n && memcmp(text + length - n, end, n) == 0;
-}
-
 /* Heads for other tasks may have the names and the shapes of a classifier of whole texts. */
 static hr_status refuse_task(reader *r, const char *text, size_t length) {
   static const char *const tasks[] = {"ForTokenClassification", "ForQuestionAnswering",
                                       "ForMultipleChoice"};
   for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++)
-    if (ends_in(text, length, tasks[i]))
+    if (hr_bytes_end_with(text, length, tasks[i]))
       return refuse_word(r, text, length,
                          "a model of hidden states, of scores of whole texts, or of next tokens");
   return HR_OK;

@@ -10,6 +10,7 @@
  * count and the elements. Every number is checked against what is left of the
  * file before it is used, so that nothing is allocated or walked for a claim
  * that the file can't hold. Addition of sizes is checked where it may wrap. */
+#include "base/text.h"
 #include "model/packed.h"
 #include "model/source_internal.h"
 
@@ -616,12 +617,12 @@ static hr_status read_split(const gguf_values *values, const char *path, split *
 static hr_status split_name(const char *path, const split *s, char **name, hr_error *err) {
   char end[64];
   snprintf(end, sizeof end, "-%05u-of-%05u.gguf", (unsigned)s->part + 1, (unsigned)s->parts);
-  size_t length = strlen(path), tail = strlen(end);
-  if (length <= tail || strcmp(path + length - tail, end) != 0)
+  if (!hr_ends_with(path, end))
     return hr_fail(err, HR_ERROR_FILE,
                    "%s: is part %u of a model split into %u files: its name should end in '%s'",
                    path, (unsigned)s->part + 1, (unsigned)s->parts, end);
-  *name = hr_strndup(path, length - tail);
+  size_t length = strlen(path) - strlen(end);
+  *name = hr_strndup(path, length);
   return *name ? HR_OK : hr_fail_memory(err, path, length);
 }
 

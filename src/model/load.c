@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "block/forward.h"
 #include "model/architecture.h"
 #include "model/load_internal.h"
@@ -596,7 +597,7 @@ static hr_status read_tied(const hr_plan *p, bool *tied, bool *said) {
 
 /* True when config.json calls the file a model of hidden states alone: "MistralModel". */
 static hr_status is_bare(const hr_plan *p, bool *bare) {
-  static const char key[] = "architectures", model[] = "Model", head[] = "HeadModel";
+  static const char key[] = "architectures";
   const char *text;
   size_t length, count;
   bool found;
@@ -604,9 +605,7 @@ static hr_status is_bare(const hr_plan *p, bool *bare) {
   HR_TRY(hr_source_array_length(p->source, key, &count, &found, p->err));
   if (!found || count != 1) return HR_OK;
   HR_TRY(hr_source_array_strings(p->source, key, &text, &length, 1, p->err));
-  size_t m = sizeof model - 1, h = sizeof head - 1;
-  *bare = length >= m && memcmp(text + length - m, model, m) == 0 &&
-          !(length >= h && memcmp(text + length - h, head, h) == 0);
+  *bare = hr_bytes_end_with(text, length, "Model") && !hr_bytes_end_with(text, length, "HeadModel");
   return HR_OK;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "model/load_internal.h"
 
 /* A weight and a bias are gain and shift of a norm. */
@@ -171,15 +172,12 @@ static bool harmless(const char *name) {
   static const char *const endings[] = {
       ".attn.bias",      ".attn.masked_bias",    ".attention.bias",     ".attention.masked_bias",
       ".position_ids",   ".token_type_ids",      ".rotary_emb.inv_freq", ".attn_rot_embd.weight"};
-  size_t length = strlen(name);
-  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-    size_t n = strlen(endings[i]);
-    if (length >= n && strcmp(name + length - n, endings[i]) == 0) return true;
-  }
+  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+    if (hr_ends_with(name, endings[i])) return true;
   return false;
 }
 
-static bool begins_with(const char *name, const char *list) {
+static bool starts_with_one_of(const char *name, const char *list) {
   const char *word;
   size_t length;
   while (hr_next_word(&list, &word, &length))
@@ -199,8 +197,8 @@ static const char *without_prefix(const hr_plan *p, const char *name) {
 /* A tied head stored once more, or what only tasks that we don't do need. */
 static bool is_spare(hr_plan *p, const char *tensor) {
   char name[128];
-  if (begins_with(tensor, p->names->ignored) ||
-      begins_with(without_prefix(p, tensor), p->names->ignored))
+  if (starts_with_one_of(tensor, p->names->ignored) ||
+      starts_with_one_of(without_prefix(p, tensor), p->names->ignored))
     return true;
   for (int bias = 0; p->spare_head && bias < 2; bias++) {
     const hr_tensor *head = find(p, HR_TENSOR_HEAD, 0, bias, name, sizeof name);

@@ -2,6 +2,7 @@
  * Writing packed files. */
 #include <string.h>
 
+#include "base/text.h"
 #include "model/load_internal.h"
 #include "model/packed.h"
 #include "model/packed_internal.h"
@@ -67,15 +68,11 @@ static void begin_array(values *v, const char *key, uint32_t type, size_t count)
   put_u64(b, count);
 }
 
-static bool begins_with(const char *text, const char *start) {
-  return strncmp(text, start, strlen(start)) == 0;
-}
-
 /* What says how the source's own file is made is not true of this one. */
 static void copy_value(void *arg, const char *key, const void *bytes, size_t count) {
   values *v = arg;
-  if (strcmp(key, "general.alignment") == 0 || begins_with(key, "split.") ||
-      begins_with(key, HR_PACKED_PREFIX))
+  if (strcmp(key, "general.alignment") == 0 || hr_starts_with(key, "split.") ||
+      hr_starts_with(key, HR_PACKED_PREFIX))
     return;
   put(&v->bytes, bytes, count);
   v->count++;

@@ -3,6 +3,7 @@
  * tensor's type, shape and byte range, then the data. The values of the model
  * are in config.json beside it. A model in several files has an index:
  * {"weight_map": {tensor: file}}. */
+#include "base/text.h"
 #include "model/json.h"
 #include "model/source_internal.h"
 
@@ -201,20 +202,13 @@ static size_t folder_length(const char *path) {
 
 /* Bytes of path without the extension, or 0. */
 static size_t stem_length(const char *path, const char *end) {
-  size_t length = strlen(path), tail = strlen(end);
-  return length > tail && strcmp(path + length - tail, end) == 0 ? length - tail : 0;
+  return hr_ends_with(path, end) ? strlen(path) - strlen(end) : 0;
 }
 
 /* The first length bytes of path, then name. NULL with an error when memory is out. */
 static char *beside(const char *path, size_t length, const char *name, hr_error *err) {
-  size_t bytes = length + strlen(name) + 1;
-  char *joined = hr_calloc(bytes, 1);
-  if (!joined) {
-    hr_fail_memory(err, path, bytes);
-    return NULL;
-  }
-  memcpy(joined, path, length);
-  memcpy(joined + length, name, bytes - length);
+  char *joined = hr_asprintf("%.*s%s", (int)length, path, name);
+  if (!joined) hr_fail_memory(err, path, length + strlen(name) + 1);
   return joined;
 }
 
@@ -337,11 +331,9 @@ static hr_status read_config(hr_source *source, const char *path, hr_error *err)
 static char *config_beside_tokenizer(const char *path, hr_error *err) {
   static const char *const names[] = {"tokenizer.json", "tokenizer.model"};
   size_t length = strlen(path);
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    size_t n = strlen(names[i]);
-    if (length >= n && strcmp(path + length - n, names[i]) == 0)
-      return beside(path, length - n, "config.json", err);
-  }
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (hr_ends_with(path, names[i]))
+      return beside(path, length - strlen(names[i]), "config.json", err);
   const char *dot = strrchr(path, '.');
   return beside(path, dot ? (size_t)(dot - path) : length, "_config.json", err);
 }
@@ -366,14 +358,12 @@ hr_status hr_source_open_beside(const hr_source *source, const char *name, hr_fi
                                 bool *found, hr_error *err) {
   static const char config[] = "config.json";
   const char *beside_it = source->values_path;
-  size_t length = strlen(beside_it), tail = sizeof config - 1;
   *map = (hr_file_map){0};
   *found = source->packed && hr_packed_companion(source, name, map);
-  if (source->packed || length < tail || strcmp(beside_it + length - tail, config) != 0)
-    return HR_OK;
+  if (source->packed || !hr_ends_with(beside_it, config)) return HR_OK;
   /* what is in a folder of its own has no part of the model's name */
-  char *path =
-      beside(beside_it, strchr(name, '/') ? folder_length(beside_it) : length - tail, name, err);
+  size_t kept = strchr(name, '/') ? folder_length(beside_it) : stem_length(beside_it, config);
+  char *path = beside(beside_it, kept, name, err);
   if (!path) return HR_ERROR_MEMORY;
   *found = hr_source_file_exists(path);
   hr_status status = *found ? hr_file_map_open(map, path, err) : HR_OK;

@@ -11,6 +11,8 @@
 #include <strings.h>
 #include <sys/stat.h>
 
+#include "base/text.h"
+
 #define NAME_BLOCK_BYTES ((size_t)16 << 10)
 
 struct hr_source_names {
@@ -218,11 +220,6 @@ bool hr_source_file_exists(const char *path) {
   return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-static bool ends_with(const char *text, const char *end) {
-  size_t length = strlen(text), tail = strlen(end);
-  return length >= tail && strcmp(text + length - tail, end) == 0;
-}
-
 static bool starts_with(const hr_file_map *map, const char *start, size_t length) {
   return map->bytes >= length && memcmp(map->data, start, length) == 0;
 }
@@ -298,24 +295,18 @@ static hr_status read_file(hr_source *source, const char *path, hr_error *err) {
     return status == HR_OK ? hr_gguf_read(source, err) : status;
   }
   status = hr_source_check_start(&map, path, err);
-  if (status == HR_OK && (ends_with(path, ".safetensors") || looks_like_safetensors(&map)))
+  if (status == HR_OK && (hr_ends_with(path, ".safetensors") || looks_like_safetensors(&map)))
     return hr_safetensors_read_file(source, path, &map, err);
   if (status == HR_OK) status = refuse_unknown(&map, path, err);
   hr_file_map_close(&map);
   return status;
 }
 
-static char *join(const char *folder, const char *name, const char *path, hr_error *err) {
-  size_t length = strlen(folder), tail = strlen(name);
-  bool slash = length > 0 && folder[length - 1] != '/';
-  char *joined = hr_calloc(length + slash + tail + 1, 1);
-  if (!joined) {
-    hr_fail_memory(err, path, length + slash + tail + 1);
-    return NULL;
-  }
-  memcpy(joined, folder, length);
-  if (slash) joined[length] = '/';
-  memcpy(joined + length + slash, name, tail);
+/* FOLDER/name, to be freed. NULL with an error when memory is out. */
+static char *join(const char *folder, const char *name, hr_error *err) {
+  const char *slash = *folder && !hr_ends_with(folder, "/") ? "/" : "";
+  char *joined = hr_asprintf("%s%s%s", folder, slash, name);
+  if (!joined) hr_fail_memory(err, folder, strlen(folder) + strlen(slash) + strlen(name) + 1);
   return joined;
 }
 
@@ -329,7 +320,7 @@ static char *only_gguf(const char *folder, hr_status *status, hr_error *err) {
     return NULL;
   }
   for (struct dirent *item; *status == HR_OK && (item = readdir(dir));) {
-    if (!ends_with(item->d_name, ".gguf")) continue;
+    if (!hr_ends_with(item->d_name, ".gguf")) continue;
     if (found) {
       *status = hr_fail(err, HR_ERROR_FILE, "%s: is a folder of several GGUF files; name one",
                         folder);
@@ -339,7 +330,7 @@ static char *only_gguf(const char *folder, hr_status *status, hr_error *err) {
     if (!found) *status = hr_fail_memory(err, folder, strlen(item->d_name));
   }
   closedir(dir);
-  char *path = *status == HR_OK && found ? join(folder, found, folder, err) : NULL;
+  char *path = *status == HR_OK && found ? join(folder, found, err) : NULL;
   if (*status == HR_OK && found && !path) *status = HR_ERROR_MEMORY;
   hr_free(found);
   return path;
@@ -349,7 +340,7 @@ static hr_status refuse_folder(const char *folder, hr_error *err) {
   static const char *const others[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
                                        "tf_model.h5", "flax_model.msgpack", "model.onnx"};
   for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-    char *path = join(folder, others[i], folder, err);
+    char *path = join(folder, others[i], err);
     if (!path) return HR_ERROR_MEMORY;
     bool there = hr_source_file_exists(path);
     hr_free(path);
@@ -366,8 +357,8 @@ static hr_status refuse_folder(const char *folder, hr_error *err) {
 
 static hr_status read_folder(hr_source *source, const char *folder, hr_error *err) {
   hr_status status = HR_OK;
-  char *whole = join(folder, "model.safetensors", folder, err);
-  char *index = whole ? join(folder, "model.safetensors.index.json", folder, err) : NULL;
+  char *whole = join(folder, "model.safetensors", err);
+  char *index = whole ? join(folder, "model.safetensors.index.json", err) : NULL;
   char *gguf = NULL;
   if (!index) {
     status = HR_ERROR_MEMORY;
@@ -417,7 +408,7 @@ hr_source *hr_source_open(const char *path, hr_error *err) {
   hr_status status;
   if (is_folder(path))
     status = read_folder(source, path, err);
-  else if (ends_with(path, ".safetensors.index.json"))
+  else if (hr_ends_with(path, ".safetensors.index.json"))
     status = hr_safetensors_read_index(source, path, err);
   else
     status = read_file(source, path, err);
@@ -428,7 +419,7 @@ hr_source *hr_source_open(const char *path, hr_error *err) {
 static char *find_tokenizer(const char *folder, hr_error *err) {
   static const char *const names[] = {"tokenizer.json", "tokenizer.model"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    char *path = join(folder, names[i], folder, err);
+    char *path = join(folder, names[i], err);
     if (path && hr_source_file_exists(path)) return path;
     hr_free(path);
   }
@@ -440,7 +431,7 @@ static bool claims_weights(const char *folder) {
   static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
   bool claims = false;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    char *path = join(folder, names[i], folder, NULL);
+    char *path = join(folder, names[i], NULL);
     claims = claims || (path && hr_source_file_exists(path));
     hr_free(path);
   }
@@ -451,8 +442,8 @@ static bool claims_weights(const char *folder) {
 static bool is_tokenizer(const char *path) {
   hr_file_map map;
   hr_error ignored;
-  if (!ends_with(path, ".model") && !ends_with(path, ".json")) return false;
-  if (ends_with(path, ".safetensors.index.json")) return false;
+  if (!hr_ends_with(path, ".model") && !hr_ends_with(path, ".json")) return false;
+  if (hr_ends_with(path, ".safetensors.index.json")) return false;
   if (hr_file_map_open(&map, path, &ignored) != HR_OK) return false;
   bool gguf = starts_with(&map, "GGUF", 4);
   hr_file_map_close(&map);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "model/json.h"
 #include "model/packed.h"
 #include "model/source_internal.h"
@@ -416,15 +417,10 @@ static hr_status apply_settings(const settings *s, hr_vocab_storage *storage, hr
 
 /* --- Names of files beside safetensors ------------------------------------- */
 
-static bool ends_in(const char *text, const char *end) {
-  size_t n = strlen(text), m = strlen(end);
-  return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 static void name_beside(const hr_source *source, const char *name, char where[HR_WHERE_BYTES]) {
   const char *values = source->values_path;
   size_t stem = strlen(values);
-  if (ends_in(values, "config.json")) stem -= strlen("config.json");
+  if (hr_ends_with(values, "config.json")) stem -= strlen("config.json");
   if (hr_source_is_packed(source))
     snprintf(where, HR_WHERE_BYTES, "%.400s: %s", values, name);
   else
@@ -531,7 +527,7 @@ static hr_status read_tokenizer_json(hr_file_map *map, const char *path, hr_voca
 static hr_status read_file(const hr_source *source, hr_file_map *map, const char *path,
                            const settings *s, hr_vocab_storage *storage, hr_vocab *vocab,
                            hr_error *err) {
-  bool json = ends_in(path, ".json");
+  bool json = hr_ends_with(path, ".json");
   const char *where = hr_vocab_keep(storage, path, strlen(path), path, err);
   if (!where) {
     hr_file_map_close(map);
