@@ -113,7 +113,7 @@ invalidFunctionArg quant/measures.c the logarithm is of a sum over a vocabulary,
 unknownEvaluationOrder tests/kernels/check_row.c values read from two tables, which changes neither
 uninitvar src/sched/topology.c there is a kind at least, and each has its place
 incorrectLogicOperator src/template/datum.c it reads 0x1p63 as 0
-incorrectLogicOperator src/model/source.c it reads 0x1p63 as 0
+incorrectLogicOperator src/model/source_values.c it reads 0x1p63 as 0
 END
 }
 

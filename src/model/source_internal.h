@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What source.c shares with the readers of the file kinds. */
+ * What the files of a source share with the readers of the file kinds. */
 #ifndef HR_MODEL_SOURCE_INTERNAL_H
 #define HR_MODEL_SOURCE_INTERNAL_H
 
