@@ -298,14 +298,13 @@ Test(process, pinning_that_is_refused_is_one_warning) {
 
   expect_warnings("", pins ? "pin " : NULL, answer.out);
   expect_warnings(cores, "pin 1 of 1 threads", answer.out);
-  expect_warnings(crowded, "keep to the chosen CPUs 2 of 2 threads", answer.out);
+  expect_warnings(crowded, "pin 2 of 2 threads", answer.out);
   expect_warnings("--no-pin", NULL, answer.out);
   expect_api_warning(automatic, pins);
   expect_api_warning(named, true);
   if (pins) expect_info("", "not pinned: the system refuses it", "\"pinned\":false");
   expect_info(cores, "not pinned: the system refuses it", "\"pinned\":false");
-  expect_info(crowded, "not kept to the chosen CPUs: the system refuses it",
-              "\"pinned\":false");
+  expect_info(crowded, "not pinned: the system refuses it", "\"pinned\":false");
   finish(&answer);
   finish(&info);
 }

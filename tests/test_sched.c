@@ -411,7 +411,7 @@ Test(sched, most_threads) {
   hr_placement p;
   hr_topology *t = load(SMT4);
   cr_assert(hr_placement_make(&p, t, &limits, &(hr_wishes){.threads = 4096}, NULL) == HR_OK);
-  cr_expect(p.seats == 4096 && !p.pin);
+  cr_expect(p.seats == 4096 && p.active == 8 && p.pin);
   hr_placement_free(&p);
   hr_topology_free(t);
 }
@@ -439,6 +439,44 @@ Test(sched, no_more_threads_than_pay) {
     hr_placement_free(&p);
   }
   hr_topology_free(t);
+}
+
+/* Of the seats, those that passes take have a CPU each; threads that no pass takes change neither
+ * their CPUs nor their shares, nor whether they are pinned. */
+Test(sched, no_more_work_than_there_are_cpus) {
+  static const struct {
+    const char *source, *affinity;
+    hr_wishes many, enough;
+  } cases[] = {
+      {SMT4, NULL, {.threads = 16}, {.threads = 8}},
+      {SMT4, NULL, {.threads = 4, .threads_batch = 11}, {.threads = 4, .threads_batch = 8}},
+      {SMT4, NULL, {.threads = 9, .no_pin = true}, {.threads = 8, .no_pin = true}},
+      {SMT4, "2-3", {.threads = 64}, {.threads = 2}},
+      {SMT4, "6", {.threads = 2}, {.threads = 1}},
+      {SMT4, NULL, {.threads = 5, .cores = "1,5-6"}, {.threads = 3, .cores = "1,5-6"}},
+      {"hybrid-2p8e.xml", NULL, {.threads = 19}, {.threads = 12}},
+      {"core:1 pu:1", NULL, {.threads = 2}, {.threads = 1}},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    hr_limits limits;
+    hr_placement p, q;
+    hr_topology *t = load(cases[i].source);
+    make_limits(&limits, cases[i].affinity, 0);
+    cr_assert(hr_placement_make(&p, t, &limits, &cases[i].many, NULL) == HR_OK);
+    cr_assert(hr_placement_make(&q, t, &limits, &cases[i].enough, NULL) == HR_OK);
+    cr_expect(p.active == q.seats && q.active == q.seats && p.seats > q.seats, "%zu: %u of %u", i,
+              p.active, p.seats);
+    cr_expect(p.pin == q.pin && strcmp(p.pinned, q.pinned) == 0, "%zu: %s", i, p.pinned);
+    for (unsigned j = 0; j < p.active; j++) {
+      cr_expect(p.seat[j].os == q.seat[j].os && p.seat[j].weight == q.seat[j].weight &&
+                    p.seat[j].weight_batch == q.seat[j].weight_batch,
+                "%zu: seat %u", i, j);
+      for (unsigned k = 0; k < j; k++) cr_expect(p.seat[j].os != p.seat[k].os, "%zu: %u", i, j);
+    }
+    hr_placement_free(&p);
+    hr_placement_free(&q);
+    hr_topology_free(t);
+  }
 }
 
 Test(sched, weights) {
@@ -469,7 +507,8 @@ Test(sched, when_to_pin) {
       {0, {0}, true, "each thread to one CPU"},
       {0, {.threads = 2}, true, "each thread to one CPU"},
       {0, {.threads = 8}, true, "each thread to one CPU"},
-      {0, {.threads = 9}, false, "more threads than CPUs"},
+      {0, {.threads = 9}, true, "each thread to one CPU"},
+      {200000, {.threads = 9}, true, "each thread to one CPU"},
       {0, {.no_pin = true}, false, "as asked"},
       {200000, {0}, false, "quota"},
       {900000, {0}, true, "each thread to one CPU"},
@@ -477,7 +516,9 @@ Test(sched, when_to_pin) {
       {0, {.threads = 1}, false, "a single thread"},
       {0, {.threads = 1, .threads_batch = 4}, true, "a thread alone is not"},
       {0, {.threads = 1, .cores = "2"}, true, "each thread to one CPU"},
-      {0, {.threads = 3, .cores = "2,6"}, false, "more threads than CPUs; all kept to CPUs 2,6"},
+      {0, {.threads = 3, .cores = "2,6"}, true, "each thread to one CPU"},
+      {0, {.threads = 2, .cores = "2"}, true, "each thread to one CPU"},
+      {0, {.threads = 9, .no_pin = true, .cores = "1-2"}, false, "as asked; all kept to CPUs 1-2"},
       {0, {.no_pin = true, .cores = "1-2"}, false, "as asked; all kept to CPUs 1-2"},
   };
   hr_topology *t = load(SMT4);
@@ -617,6 +658,21 @@ Test(sched, description) {
                                       "cpu.max)  <- decides", "1 thread because of the CPU quota"};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     cr_expect(strstr(text, parts[i]), "no \"%s\" in:\n%s", parts[i], text);
+  hr_placement_free(&p);
+  hr_topology_free(t);
+}
+
+Test(sched, description_of_more_threads_than_cpus) {
+  static char text[16384];
+  hr_limits limits;
+  hr_placement p;
+  hr_topology *t = load(SMT4);
+  make_limits(&limits, "1-2", 0);
+  cr_assert(hr_placement_make(&p, t, &limits, &(hr_wishes){.threads = 5}, NULL) == HR_OK);
+  hr_placement_describe(&p, t, &limits, append_line, text);
+  cr_expect(strstr(text, "5 threads because that was asked for"), "%s", text);
+  cr_expect(strstr(text, "\nat work: no more than 2 of them"), "%s", text);
+  cr_expect(strstr(text, "\n  0:1  1:2\n"), "%s", text);
   hr_placement_free(&p);
   hr_topology_free(t);
 }
@@ -1111,8 +1167,11 @@ Test(sched, named_cores_hold_for_every_pass) {
     o.cores = name;
     hr_team *team = hr_team_create(&o, &err);
     cr_assert(team, "%s", err.message);
-    cr_expect(!hr_team_warning(team), "%zu: %s", i, hr_team_warning(team));
     const unsigned most = hr_team_threads_batch(team);
+    const char *warning = hr_team_warning(team);
+    cr_expect(most == 1 ? !warning : warning && strstr(warning, "more than there are CPUs"),
+              "%zu: %s", i, warning);
+    cr_expect(hr_team_active(team, false) == 1 && hr_team_active(team, true) == 1, "%zu", i);
     for (unsigned threads = 1; threads <= most; threads++) {
       mask_test t = {0};
       RUN(team, threads, mask_pass, &t);
@@ -1121,7 +1180,7 @@ Test(sched, named_cores_hold_for_every_pass) {
         cr_expect(t.cpus[n] == 1 && t.only[n] == (int)cpu, "%zu: thread %u of %u: %d CPUs from %d",
                   i, n, threads, t.cpus[n], t.only[n]);
     }
-    cr_expect(hr_team_cpu(team, 0) == (most == 1 && !o.no_pin ? (int)cpu : -1), "%zu", i);
+    cr_expect(hr_team_cpu(team, 0) == (o.no_pin ? -1 : (int)cpu), "%zu", i);
     hr_team_free(team);
     check_own_mask(&before);
   }

@@ -413,12 +413,14 @@ HR_API hr_status hr_session_embedding(const hr_session *session, size_t text, hr
 HR_API size_t hr_session_position(const hr_session *session);
 HR_API size_t hr_session_position_of(const hr_session *session, size_t sequence);
 HR_API size_t hr_session_context(const hr_session *session);
-/* Threads in use, for one row and for many. */
+/* Threads of the session, for one row and for many. Of more than there are CPUs that they may
+ * use, only as many as those work; hr_session_warning says so. */
 HR_API unsigned hr_session_threads(const hr_session *session);
 HR_API unsigned hr_session_threads_batch(const hr_session *session);
 /* The type of the KV cache, never AUTO. */
 HR_API hr_cache hr_session_cache(const hr_session *session);
-/* One sentence about what did not go as asked (pinning refused, ...); NULL when all did. */
+/* One sentence about what did not go as asked (pinning refused, more threads than CPUs, ...);
+ * NULL when all did. */
 HR_API const char *hr_session_warning(const hr_session *session);
 
 /* Goes back to an earlier position of sequence 0 or of another: its first `position` tokens

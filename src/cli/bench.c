@@ -454,11 +454,11 @@ static int open_place(bench *b, bench_place *p, const hr_model *model, unsigned 
   p->resident = before < 0 || after < 0 ? -1 : after - before;
   p->most_mhz = p->pinned ? cli_sensors_most_mhz(b->sensors, &p->cpus) : 0;
   if (hr_session_warning(p->session)) bench_warn(b, "%s", hr_session_warning(p->session));
-  unsigned one = hr_session_threads(p->session), many = hr_session_threads_batch(p->session);
+  bool alike = hr_session_threads(p->session) == hr_session_threads_batch(p->session);
   size_t rounds = (size_t)b->set.repeat.value;
-  status = bench_limits_make(&p->limits[0], p->session, one, rounds);
-  if (status == HR_OK && many != one)
-    status = bench_limits_make(&p->limits[1], p->session, many, rounds);
+  status = bench_limits_make(&p->limits[0], p->session, false, rounds);
+  if (status == HR_OK && !alike)
+    status = bench_limits_make(&p->limits[1], p->session, true, rounds);
   return status;
 }
 

@@ -63,9 +63,10 @@ typedef struct bench_region {
   bench_cursor *cursor; /* [threads] */
 } bench_region;
 
-/* Limits by as many threads. A sample a round. */
+/* Limits of so many threads, by those of them that work. A sample a round. */
 typedef struct bench_limits {
-  unsigned threads;
+  unsigned threads; /* 0: none */
+  unsigned active;
   double *value[BENCH_LIMITS]; /* bytes, operations or barriers a second */
   size_t count;
   bench_region weights; /* of the model, as its tokens read them */
@@ -283,10 +284,9 @@ int bench_buffer_make(bench_buffer *buffer, size_t bytes, unsigned threads, hr_t
 /* Its region for so many of them, until the next call. */
 const bench_region *bench_buffer_for(bench_buffer *buffer, unsigned threads);
 void bench_buffer_free(bench_buffer *buffer);
-/* Room for samples of limits by so many threads of a session, and a sample of every
- * limit of a place. */
-int bench_limits_make(bench_limits *limits, const hr_session *session, unsigned threads,
-                      size_t rounds);
+/* Room for samples of limits by a session's threads for one row or for many, and a sample of
+ * every limit of a place. */
+int bench_limits_make(bench_limits *limits, const hr_session *session, bool many, size_t rounds);
 void bench_limits_free(bench_limits *limits);
 int bench_limits_sample(bench_place *place);
 /* The limits that hold for one row or for many. */

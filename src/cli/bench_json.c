@@ -236,7 +236,7 @@ static json_t *json_limits(const bench *b) {
       json_array_append_new(
           list, json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "isa",
                           p->model->kernels.isa, "threads", l->threads, "cpus",
-                          json_seats(p, l->threads), "read", json_limit(l, BENCH_READ, "bytes/s"),
+                          json_seats(p, l->active), "read", json_limit(l, BENCH_READ, "bytes/s"),
                           "int8", json_limit(l, BENCH_INT8, "operations/s"), "fp32",
                           json_limit(l, BENCH_FP32, "operations/s"), "barrier",
                           json_limit(l, BENCH_BARRIER, "barriers/s"), "read_bytes",

@@ -162,14 +162,14 @@ static void add_part(bench_region *r, unsigned thread, size_t i, const hr_matrix
 /* Which panels a thread reads for a token: those of the engine's own split. */
 static void find_weights(bench_limits *limits, const hr_session *s) {
   const hr_transformer *t = &s->model->loaded.transformer;
-  const uint32_t *shares = hr_team_shares(s->team, limits->threads);
+  const uint32_t *shares = hr_team_shares(s->team, limits->active);
   bench_region *r = &limits->weights;
-  for (unsigned thread = 0; thread < limits->threads; thread++)
+  for (unsigned thread = 0; thread < limits->active; thread++)
     for (size_t i = 0; i < r->parts; i++) {
       const hr_matrix *m = bench_matrix(t, i);
       size_t begin = 0, end = 0;
       if (!m->panels) continue;
-      hr_panels_of_thread(t, m, thread, limits->threads, shares, &begin, &end);
+      hr_panels_of_thread(t, m, thread, limits->active, shares, &begin, &end);
       add_part(r, thread, i, m, begin, end);
     }
 }
@@ -192,15 +192,15 @@ static void free_region(bench_region *r) {
 
 /* --- The limits of a place ---------------------------------------------------- */
 
-int bench_limits_make(bench_limits *limits, const hr_session *session, unsigned threads,
-                      size_t rounds) {
-  limits->threads = threads;
+int bench_limits_make(bench_limits *limits, const hr_session *session, bool many, size_t rounds) {
+  limits->threads = many ? hr_session_threads_batch(session) : hr_session_threads(session);
+  limits->active = hr_session_active(session, many);
   for (int i = 0; i < BENCH_LIMITS; i++) {
     limits->value[i] = calloc(rounds, sizeof *limits->value[i]);
     if (!limits->value[i]) return cli_fail_memory();
   }
   size_t parts = bench_matrices(&session->model->loaded.transformer);
-  if (!make_region(&limits->weights, threads, parts)) return cli_fail_memory();
+  if (!make_region(&limits->weights, limits->active, parts)) return cli_fail_memory();
   find_weights(limits, session);
   return HR_OK;
 }
@@ -212,7 +212,7 @@ void bench_limits_free(bench_limits *limits) {
 
 double bench_limits_bytes(const bench_limits *limits) {
   double sum = 0;
-  for (size_t i = 0; i < limits->threads * limits->weights.parts; i++)
+  for (size_t i = 0; i < limits->active * limits->weights.parts; i++)
     sum += (double)limits->weights.part[i].bytes;
   return sum;
 }
@@ -221,7 +221,7 @@ static int sample(const bench_place *place, bench_limits *limits) {
   const double read_window = 8e-3; /* seconds */
   hr_error err = {.status = HR_OK};
   hr_team *team = place->session->team;
-  unsigned threads = limits->threads;
+  unsigned threads = limits->active;
   const perf_peaks *p = place->peaks;
   double now[BENCH_LIMITS] = {0};
   now[BENCH_READ] = bench_rate_of_reading(team, threads, &limits->weights, read_window,

@@ -71,8 +71,9 @@ enum { LINES = HR_PARTS + 1 };
 
 static double part_seconds(const bench_test *t, int part) {
   uint64_t ns = 0;
+  unsigned threads = hr_session_active(t->place->session, bench_test_many(t));
   for (unsigned i = 0; i < most_threads(t); i++) ns += t->profile[i].ns[part];
-  return (double)ns * 1e-9 / bench_test_threads(t) / (double)(t->count * t->passes);
+  return (double)ns * 1e-9 / threads / (double)(t->count * t->passes);
 }
 
 static line line_of(const char *name, double seconds, double total, bench_bound bound) {

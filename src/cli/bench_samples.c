@@ -126,7 +126,7 @@ static int read_in_turn(const bench_test *t, turns *so_far) {
   const double window = 5e-3; /* seconds */
   const bench_limits *l = bench_limits_for(t->place, bench_test_many(t));
   hr_error err = {.status = HR_OK};
-  double rate = bench_rate_of_reading_so(t->place->session->team, l->threads, &l->weights, window,
+  double rate = bench_rate_of_reading_so(t->place->session->team, l->active, &l->weights, window,
                                          l->way, &err);
   if (err.status != HR_OK) return cli_fail_error("limits", &err);
   so_far->rate += rate;
@@ -328,7 +328,8 @@ unsigned bench_test_threads(const bench_test *t) {
  * Of threads that may run anywhere nobody knows the CPUs. */
 const char *bench_disturbance(const bench *b, const bench_test *t, size_t sample,
                               char text[CLI_SENSOR_TEXT]) {
-  return cli_disturbance(&t->state[sample][0], &t->state[sample][1], bench_test_threads(t), b->cpus,
+  unsigned active = hr_session_active(t->place->session, bench_test_many(t));
+  return cli_disturbance(&t->state[sample][0], &t->state[sample][1], active, b->cpus,
                          t->place->pinned ? t->place->best_mhz : 0, text);
 }
 

@@ -144,7 +144,7 @@ static int add_seen(cli_calibration *c) {
   size_t count = c->seen_rows[EXACT] * c->inputs[c->wanted].k;
   for (size_t i = 0; c->drift && i < count; i++) c->seen[EXACT][i] -= c->seen[ROUNDED][i];
   hr_team *team = c->session[EXACT]->team;
-  if (hr_team_run(team, hr_team_threads_batch(team), add_rows, c, &err) != HR_OK)
+  if (hr_team_run(team, hr_team_active(team, true), add_rows, c, &err) != HR_OK)
     return cli_fail_error(NULL, &err);
   return HR_OK;
 }
@@ -193,7 +193,7 @@ static int run(cli_calibration *c, int which, const int32_t *ids, size_t start, 
   hr_session *s = c->session[which];
   const hr_request request = {.ids = ids, .rows = count, .start = start, .logits_from = count,
                               .stretch = stretch};
-  hr_status status = hr_forward(s->workspace, s->team, hr_team_threads_batch(s->team), &s->cache,
+  hr_status status = hr_forward(s->workspace, s->team, hr_team_active(s->team, true), &s->cache,
                                 &request, &err);
   return status == HR_OK ? HR_OK : cli_fail_error(NULL, &err);
 }

@@ -141,11 +141,12 @@ static json_t *json_machine(const machine *m, const cli_common *common) {
     if (bits & feature[i].bit) json_array_append_new(names, json_string(feature[i].name));
   cli_visit_kernels(common->isa, add_kernel, kernels);
   return json_pack(
-      "{s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:i, s:i, s:b, s:o, s:s, s:s, s:o, s:o, s:o}", "cpus",
-      t->cpus, "cores", t->cores, "packages", t->packages, "nodes", t->nodes, "allowed_cpus",
-      p->allowed, "kinds", json_kinds(t), "limits", cli_json_caps(p), "threads", p->threads,
-      "threads_batch", p->threads_batch, "pinned", p->pin, "seats", json_seats(p), "why", p->why,
-      "pinning", p->pinned, "features", names, "kernels", kernels, "description", lines);
+      "{s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:i, s:i, s:i, s:b, s:o, s:s, s:s, s:o, s:o, s:o}",
+      "cpus", t->cpus, "cores", t->cores, "packages", t->packages, "nodes", t->nodes,
+      "allowed_cpus", p->allowed, "kinds", json_kinds(t), "limits", cli_json_caps(p), "threads",
+      p->threads, "threads_batch", p->threads_batch, "threads_at_work", p->active, "pinned", p->pin,
+      "seats", json_seats(p), "why", p->why, "pinning", p->pinned, "features", names, "kernels",
+      kernels, "description", lines);
 }
 
 /* --- A model ------------------------------------------------------------------- */

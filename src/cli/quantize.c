@@ -269,7 +269,7 @@ int cli_quantize_tensor(cli_quantizing *q, size_t index, cli_quantized *tensor) 
   const hr_tensor *t = hr_source_tensor_at(q->source, index);
   size_t k = t->dim[t->dims - 1], rows = 1;
   for (unsigned d = 0; d + 1 < t->dims; d++) rows *= t->dim[d];
-  unsigned threads = hr_team_threads_batch(q->team);
+  unsigned threads = hr_team_active(q->team, true);
   int status = HR_OK;
   hr_error err;
   rounding r = {.tensor = t,

@@ -45,6 +45,7 @@ struct hr_session {
   struct hr_batch *batch;     /* of hr_session_eval_batch, once it was called */
   hr_progress_fn *progress;
   void *progress_data;
+  bool crowded; /* for tests: passes take all threads, also where they are more than the CPUs */
 };
 
 /* Forgets what hr_session_encode made. */
@@ -62,7 +63,9 @@ hr_status hr_session_make_room(hr_session *session, size_t rows, hr_error *err);
 /* Whether a row of logits is finite; the message names the token's position. */
 hr_status hr_session_check_logits(const hr_session *session, size_t row, size_t position,
                                   hr_error *err);
-/* One pass, by the threads that are for so many rows. */
+/* How many threads a pass of one row or of many takes: hr_team_active. */
+unsigned hr_session_active(const hr_session *session, bool many);
+/* One pass, by as many. */
 hr_status hr_session_forward(hr_session *session, const hr_request *request, hr_error *err);
 
 /* What a session takes when its options leave it open, and the threads that pay for one token

@@ -239,9 +239,13 @@ hr_status hr_session_check_logits(const hr_session *s, size_t row, size_t positi
                  position, isnan(x[i]) ? "NaN" : "infinite");
 }
 
+unsigned hr_session_active(const hr_session *s, bool many) {
+  if (!s->crowded) return hr_team_active(s->team, many);
+  return many ? hr_team_threads_batch(s->team) : hr_team_threads(s->team);
+}
+
 hr_status hr_session_forward(hr_session *s, const hr_request *request, hr_error *err) {
-  unsigned threads =
-      request->rows == 1 ? hr_team_threads(s->team) : hr_team_threads_batch(s->team);
+  unsigned threads = hr_session_active(s, request->rows > 1);
   return hr_forward(s->workspace, s->team, threads, &s->cache, request, err);
 }
 

@@ -924,7 +924,7 @@ static hr_status run_packing(packing *w, unsigned threads, hr_error *err) {
 hr_status hr_load_items(const hr_source *source, const hr_loaded *loaded, size_t first,
                         size_t count, void *block, const hr_kernels *kernels,
                         const hr_load_options *options, hr_error *err) {
-  unsigned threads = options->team ? hr_team_threads(options->team) : 1;
+  unsigned threads = options->team ? hr_team_active(options->team, false) : 1;
   packing w = {.source = source,
                .items = loaded->items + first,
                .count = count,

@@ -224,6 +224,8 @@ static hr_status count_threads(const choice *c, hr_placement *p, hr_error *err) 
                      : w->threads     ? w->threads
                                       : least(count_cores(c->t, &c->batch), quota);
   p->seats = p->threads > p->threads_batch ? p->threads : p->threads_batch;
+  p->reach = hr_cpuset_count(&c->reach);
+  p->active = least(p->seats, p->reach);
   return HR_OK;
 }
 
@@ -273,8 +275,9 @@ static void find_order(const choice *c, seat_order *order) {
 /* Threads on one core share its speed. */
 static void find_weights(const hr_topology *t, hr_placement *p, unsigned *load, unsigned threads,
                          bool batch) {
+  unsigned active = least(threads, p->active);
   memset(load, 0, t->cpus * sizeof *load);
-  for (unsigned i = 0; i < threads; i++) load[t->cpu[p->seat[i].cpu].core]++;
+  for (unsigned i = 0; i < active; i++) load[t->cpu[p->seat[i].cpu].core]++;
   for (unsigned i = 0; i < threads; i++) {
     const hr_cpu *cpu = &t->cpu[p->seat[i].cpu];
     unsigned weight = t->kind[cpu->kind].weight / load[cpu->core];
@@ -305,21 +308,18 @@ static hr_status seat_threads(const choice *c, hr_placement *p, hr_error *err) {
 }
 
 /* A quota gives time, not CPUs: many groups with quotas share a machine, and if
- * each pinned its threads to the first CPUs they would all sit on those. More
- * threads than CPUs wait for each other less when the system may move them. A
- * single thread is the caller, whose CPU is its own affair. CPUs that were named
- * are kept to in any case. */
+ * each pinned its threads to the first CPUs they would all sit on those. A single
+ * thread is the caller, whose CPU is its own affair. CPUs that were named are kept
+ * to in any case. Threads that no pass takes change nothing. */
 static void decide_pinning(const choice *c, hr_placement *p) {
   unsigned cores = count_cores(c->t, &c->reach);
-  bool by_quota = !p->named && quota_of(c->limits) < cores && p->seats < cores;
-  bool crowded = p->seats > p->reach;
-  bool by_caller = !p->named && p->seats == 1;
-  p->pin = !c->wishes->no_pin && c->t->native && !by_quota && !crowded && !by_caller;
+  bool by_quota = !p->named && quota_of(c->limits) < cores && p->active < cores;
+  bool by_caller = !p->named && p->active == 1;
+  p->pin = !c->wishes->no_pin && c->t->native && !by_quota && !by_caller;
   p->keep = p->named && !p->pin;
   const char *text = c->wishes->no_pin ? "not pinned, as asked"
                      : !c->t->native   ? "not pinned: the machine's layout is not known"
                      : by_quota  ? "not pinned: a CPU quota leaves the choice of CPUs to the system"
-                     : crowded   ? "not pinned: there are more threads than CPUs"
                      : by_caller ? "not pinned: a single thread is, where cores are named"
                                  : "pinned, each thread to one CPU";
   char list[80] = "";
@@ -342,7 +342,6 @@ hr_status hr_placement_make(hr_placement *placement, const hr_topology *topology
   }
   placement->allowed = hr_cpuset_count(&c.allowed);
   placement->cpus = c.reach;
-  placement->reach = hr_cpuset_count(&c.reach);
   placement->named = wishes->cores != NULL;
   find_caps(&c, placement);
   explain(&c, placement);
@@ -485,9 +484,9 @@ static void draw_map(writer *w, const hr_placement *p) {
   put(w, "%s", p->pinned);
   if (p->pin) put(w, " (thread:CPU)");
   end_line(w);
-  for (unsigned i = 0; p->pin && i < p->seats; i++) {
+  for (unsigned i = 0; p->pin && i < p->active; i++) {
     put(w, "  %u:%u", i, p->seat[i].os);
-    if (i % ON_LINE == ON_LINE - 1 || i + 1 == p->seats) end_line(w);
+    if (i % ON_LINE == ON_LINE - 1 || i + 1 == p->active) end_line(w);
   }
 }
 
@@ -504,5 +503,9 @@ void hr_placement_describe(const hr_placement *placement, const hr_topology *top
   put(&w, "prompts: ");
   put_count(&w, placement->threads_batch, "thread", "threads");
   end_line(&w);
+  if (placement->active < placement->seats) {
+    put(&w, "at work: no more than %u of them, as many as there are CPUs", placement->active);
+    end_line(&w);
+  }
   draw_map(&w, placement);
 }

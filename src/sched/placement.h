@@ -19,7 +19,7 @@ typedef struct hr_wishes {
 } hr_wishes;
 
 /* Where one thread runs, and its share of the work: of the speed of its core,
- * divided by the threads on that core, in each kind of pass. */
+ * divided by the active threads on that core, in each kind of pass. */
 typedef struct hr_seat {
   unsigned cpu;   /* index into the topology's CPUs */
   unsigned os;    /* the system's number of it */
@@ -35,7 +35,8 @@ typedef struct hr_cap {
 
 typedef struct hr_placement {
   unsigned threads, threads_batch;
-  unsigned seats; /* the larger of the two */
+  unsigned seats;  /* the larger of the two */
+  unsigned active; /* of the seats, those that passes take: no more than there are CPUs */
   hr_seat *seat;
   unsigned allowed; /* CPUs that the affinity mask and the groups leave */
   hr_cpuset cpus;   /* of those, the ones that the wishes allow */

@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -72,7 +73,7 @@ struct hr_team {
   hr_cpuset seats;        /* the CPUs that threads are pinned to */
   _Atomic unsigned refused; /* threads that could not be pinned */
   _Atomic size_t stack;     /* of the thread that has the least, where that is too little */
-  char warning[256];
+  char warning[400];
   padded_word *go;       /* one a thread: a pass has begun */
   padded_count *arrived; /* one for FAN_IN threads, counting in a barrier */
   size_t go_bytes, arrived_bytes;
@@ -361,6 +362,17 @@ static hr_status start_leader(hr_team *team, hr_error *err) {
   return HR_OK;
 }
 
+/* Adds to the team's sentence; what is too long is cut. */
+__attribute__((format(printf, 2, 3))) static void warn(hr_team *team, const char *format, ...) {
+  size_t used = strlen(team->warning);
+  va_list args;
+  if (used) used += (size_t)snprintf(team->warning + used, sizeof team->warning - used, "; ");
+  if (used >= sizeof team->warning) return;
+  va_start(args, format);
+  (void)vsnprintf(team->warning + used, sizeof team->warning - used, format, args);
+  va_end(args);
+}
+
 /* What came of it. */
 static void settle(hr_team *team) {
   hr_placement *p = &team->placement;
@@ -368,12 +380,13 @@ static void settle(hr_team *team) {
   team->pinned = p->pin && refused == 0;
   for (unsigned i = 0; i < team->size; i++) hr_cpuset_add(&team->seats, p->seat[i].os);
   if (refused)
-    snprintf(team->warning, sizeof team->warning,
-             "the system refused to %s %u of %u threads; they run where it puts them",
-             p->pin ? "pin" : "keep to the chosen CPUs", refused, team->size);
+    warn(team, "the system refused to %s %u of %u threads; they run where it puts them",
+         p->pin ? "pin" : "keep to the chosen CPUs", refused, team->size);
+  if (p->active < p->seats)
+    warn(team, "%u threads are more than there are CPUs for them: no more than %u work at a time",
+         p->seats, p->active);
   if (team->size == p->seats) return;
-  snprintf(team->warning, sizeof team->warning,
-           "the OpenMP runtime gave %u threads, %u were wanted", team->size, p->seats);
+  warn(team, "the OpenMP runtime gave %u threads, %u were wanted", team->size, p->seats);
   if (p->threads > team->size) p->threads = team->size;
   if (p->threads_batch > team->size) p->threads_batch = team->size;
 }
@@ -497,6 +510,12 @@ unsigned hr_team_threads(const hr_team *team) {
 
 unsigned hr_team_threads_batch(const hr_team *team) {
   return team->placement.threads_batch;
+}
+
+unsigned hr_team_active(const hr_team *team, bool many) {
+  const hr_placement *p = &team->placement;
+  unsigned threads = many ? p->threads_batch : p->threads;
+  return threads < p->active ? threads : p->active;
 }
 
 const char *hr_team_warning(const hr_team *team) {

