@@ -327,6 +327,11 @@ Test(cli, bytes_that_are_no_text_are_told) {
   result r = shell("printf 'a\\303\\251 \\360\\237\\230\\200' | $H tokenize");
   cr_expect_str_eq(r.err, "");
   finish(&r);
+  /* 100 bytes that are no UTF-8 become U+FFFD, each of three byte tokens, behind BOS and a blank */
+  r = shell("head -c 100 /dev/zero | tr '\\0' '\\377' |"
+            "$H tokenize -q $ROOT/tests/fixtures/spm_bpe.model -f - | wc -w");
+  cr_expect_eq(atoi(r.out), 302, "more tokens than bytes: %s%s", r.out, r.err);
+  finish(&r);
   r = shell("$H run --json --temp 0 -n 1 --echo -p \"$(printf 'a\\303')\"");
   cr_expect(strstr(r.err, "JSON has U+FFFD"), "%s", r.err);
   finish(&r);

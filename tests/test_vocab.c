@@ -31,12 +31,18 @@ static hr_tokenizer *create(hr_vocab_storage *storage, const hr_vocab *vocab) {
   return t;
 }
 
-static hr_tokenizer *open_file(const char *path, const char *config) {
+static hr_tokenizer *open_file(const char *path) {
   hr_vocab_storage storage;
   hr_vocab vocab;
   hr_error err = {0};
-  cr_assert_eq(hr_vocab_read_file(path, config, &storage, &vocab, &err), HR_OK, "%s", err.message);
-  return create(&storage, &vocab);
+  bool found;
+  hr_source *source = hr_source_open_vocabulary(path, &err);
+  cr_assert(source, "%s", err.message);
+  cr_assert_eq(hr_vocab_read(source, &storage, &vocab, &found, &err), HR_OK, "%s", err.message);
+  cr_assert(found, "%s", path);
+  hr_tokenizer *t = create(&storage, &vocab);
+  hr_source_close(source);
+  return t;
 }
 
 static void print_ids(char *out, size_t size, const int32_t *ids, size_t count) {
@@ -132,7 +138,7 @@ Test(real, cases_of_every_kind) {
     snprintf(path, sizeof path, "%s/fixtures/%s", test_data(),
              json_string_value(json_object_get(kind, "tokenizer")));
     if (access(path, R_OK) != 0) continue; /* one of them is not in the folder */
-    hr_tokenizer *t = open_file(path, NULL);
+    hr_tokenizer *t = open_file(path);
     check_cases(t, name, json_object_get(kind, "cases"));
     hr_tokenizer_free(t);
     checked++;
@@ -150,7 +156,7 @@ static void check_expected(const char *models, const char *expected, size_t kind
   const char *name;
   json_object_foreach(root, name, cases) {
     snprintf(path, sizeof path, "%s/%s.model", models, name);
-    hr_tokenizer *t = open_file(path, NULL);
+    hr_tokenizer *t = open_file(path);
     cr_assert_gt(json_array_size(cases), 10);
     for (size_t i = 0; i < json_array_size(cases); i++) {
       const json_t *one = json_array_get(cases, i), *text = json_object_get(one, "text");
@@ -882,7 +888,7 @@ Test(time, grows_with_the_text) {
   expect_linear(from_json(unigram_json), "unigram");
   expect_linear(from_json(wordpiece_json), "wordpiece");
   expect_linear(from_json(all_steps), "all steps");
-  expect_linear(open_file(HEADROW_SOURCE_ROOT "/tests/fixtures/spm_bpe.model", NULL), "spm bpe");
-  expect_linear(open_file(HEADROW_SOURCE_ROOT "/tests/fixtures/spm_unigram.model", NULL),
+  expect_linear(open_file(HEADROW_SOURCE_ROOT "/tests/fixtures/spm_bpe.model"), "spm bpe");
+  expect_linear(open_file(HEADROW_SOURCE_ROOT "/tests/fixtures/spm_unigram.model"),
                 "spm unigram");
 }

@@ -326,15 +326,33 @@ void cli_warn_of_stray_bytes(const cli_common *common, const char *what, const c
              what, (unsigned char)text[at], at);
 }
 
+/* Room for capacity ids, of which the first *count are then those of the text. */
+static int tokenize_into(const hr_model *model, const char *text, size_t length, unsigned flags,
+                         size_t capacity, int32_t **ids, size_t *count) {
+  hr_error err;
+  int32_t *room = reallocarray(*ids, capacity, sizeof *room);
+  if (!room) return cli_fail_memory();
+  *ids = room;
+  return hr_tokenize(model, text, length, flags, room, capacity, count, &err) == HR_OK
+             ? HR_OK
+             : cli_fail_error(NULL, &err);
+}
+
+/* A token is a byte of the text or more, but for those around it and for texts that grow in
+ * normalization: these are tokenized again. */
 int cli_tokenize(const hr_model *model, const char *text, size_t length, unsigned flags,
                  int32_t **ids, size_t *count) {
-  hr_error err;
-  if (hr_tokenize(model, text, length, flags, NULL, 0, count, &err) != HR_OK)
-    return cli_fail_error(NULL, &err);
-  *ids = calloc(*count + 1, sizeof **ids);
-  if (!*ids) return cli_fail_memory();
-  if (hr_tokenize(model, text, length, flags, *ids, *count, count, &err) == HR_OK) return HR_OK;
-  free(*ids);
+  size_t capacity = length + 16;
   *ids = NULL;
-  return cli_fail_error(NULL, &err);
+  int status = tokenize_into(model, text, length, flags, capacity, ids, count);
+  if (status == HR_OK && *count > capacity)
+    status = tokenize_into(model, text, length, flags, *count, ids, count);
+  if (status != HR_OK) {
+    free(*ids);
+    *ids = NULL;
+    return status;
+  }
+  int32_t *fitting = reallocarray(*ids, *count + 1, sizeof **ids);
+  if (fitting) *ids = fitting;
+  return HR_OK;
 }

@@ -258,10 +258,8 @@ static hr_status default_size(reader *r, const value_name *name, uint32_t most, 
 
 static hr_status read_real(reader *r, const value_name *name, double *value, bool *found) {
   *found = false;
-  for (size_t i = 0; !*found && key_of(r, name, i); i++) {
+  for (size_t i = 0; !*found && key_of(r, name, i); i++)
     HR_TRY(hr_source_f64(r->source, r->key, value, found, r->err));
-    if (*found && !isfinite(*value)) return refuse_number(r, *value, "a finite number");
-  }
   return HR_OK;
 }
 

@@ -488,8 +488,8 @@ static hr_status mark_ends(const hr_source *source, const settings *s, const hr_
   const ends all = {vocab, mark}, none = {vocab, NULL};
   hr_status status = mark_json(&all, &s->generation, "eos_token_id", err);
   if (status == HR_OK) status = mark_json(&none, &s->generation, "bos_token_id", err);
-  if (status == HR_OK && source) status = mark_config(&all, source, "eos_token_id", err);
-  if (status == HR_OK && source) status = mark_config(&none, source, "bos_token_id", err);
+  if (status == HR_OK) status = mark_config(&all, source, "eos_token_id", err);
+  if (status == HR_OK) status = mark_config(&none, source, "bos_token_id", err);
   return status;
 }
 
@@ -542,26 +542,6 @@ static hr_status read_file(const hr_source *source, hr_file_map *map, const char
 static void name_ends(const hr_vocab_storage *storage, hr_vocab *vocab) {
   vocab->ends = storage->ends;
   vocab->end_count = storage->end_count;
-}
-
-hr_status hr_vocab_read_file(const char *path, const char *config, hr_vocab_storage *storage,
-                             hr_vocab *vocab, hr_error *err) {
-  settings s = {0};
-  hr_file_map map;
-  *storage = (hr_vocab_storage){0};
-  *vocab = (hr_vocab){.where = path, .bos = -1, .eos = -1, .unknown = -1};
-  if (config) {
-    hr_status status = hr_file_map_open(&map, config, err);
-    if (status == HR_OK && !(s.config.json = hr_vocab_load_json(&map, config, err)))
-      status = err->status;
-    if (status != HR_OK) return status;
-    snprintf(s.config.where, sizeof s.config.where, "%s", config);
-  }
-  hr_status status = hr_file_map_open(&map, path, err);
-  if (status == HR_OK) status = read_file(NULL, &map, path, &s, storage, vocab, err);
-  name_ends(storage, vocab);
-  json_decref(s.config.json);
-  return status;
 }
 
 hr_status hr_vocab_open_beside(const hr_source *source, const char *name, hr_file_map *map,

@@ -42,13 +42,7 @@ typedef struct hr_vocab_storage {
 hr_status hr_vocab_read(const hr_source *source, hr_vocab_storage *storage, hr_vocab *vocab,
                         bool *found, hr_error *err);
 
-/* The same for a tokenizer's own file, which is a tokenizer.json when its name
- * ends in ".json" and SentencePiece's otherwise. config: tokenizer_config.json,
- * or NULL. */
-hr_status hr_vocab_read_file(const char *path, const char *config, hr_vocab_storage *storage,
-                             hr_vocab *vocab, hr_error *err);
-
-/* The parts of such files in memory, which outlives the storage; `where` too. */
+/* The same for a tokenizer's own file in memory, which outlives the storage; `where` too. */
 hr_status hr_vocab_parse_json(const void *data, size_t bytes, const char *where,
                               hr_vocab_storage *storage, hr_vocab *vocab, hr_error *err);
 hr_status hr_vocab_parse_sentencepiece(const void *data, size_t bytes, const char *where,
