@@ -1253,6 +1253,34 @@ Test(sched, twice_too_many_threads_are_slow_not_hung, .timeout = 120) {
   hr_team_free(team);
 }
 
+static void move_here(void *arg, unsigned thread, unsigned threads) {
+  (void)thread, (void)threads;
+  cr_expect(pthread_setaffinity_np(pthread_self(), sizeof(cpu_set_t), arg) == 0);
+}
+
+/* Threads that aren't pinned may meet on a CPU, where looking for each other takes the time that
+ * the other needs: 50 us a barrier, against 2 to 4. */
+Test(sched, threads_that_meet_on_a_cpu_do_not_spin) {
+  enum { STEPS = 1000, ROUNDS_OF_IT = 5 };
+  cpu_set_t before, one;
+  cr_assert(sched_getaffinity(0, sizeof before, &before) == 0);
+  CPU_ZERO(&one);
+  for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++)
+    if (CPU_ISSET(i, &before)) CPU_SET(i, &one);
+  hr_team *team = team_of(2, true);
+  double best = 1e9;
+  RUN(team, 2, move_here, &one);
+  for (int i = 0; i < ROUNDS_OF_IT; i++) {
+    double start = cpu_seconds();
+    check_barriers(team, 2, STEPS);
+    double each = (cpu_seconds() - start) / (2 * STEPS);
+    if (each < best) best = each;
+  }
+  cr_expect(best < 20e-6, "%.1f us a barrier", best * 1e6);
+  cr_assert(sched_setaffinity(0, sizeof before, &before) == 0);
+  hr_team_free(team);
+}
+
 typedef struct {
   hr_team *team;
   unsigned threads;

@@ -76,6 +76,7 @@ struct hr_team {
   char warning[400];
   padded_word *go;       /* one a thread: a pass has begun */
   padded_count *arrived; /* one for FAN_IN threads, counting in a barrier */
+  _Atomic int *on;       /* one a thread: the CPU that it was last seen on, if not pinned */
   size_t go_bytes, arrived_bytes;
 
   padded_word done;     /* a pass has ended */
@@ -137,10 +138,23 @@ static int find_shared_cpu(const hr_team *team) {
   return thread_on(team, cpu, team->threads, team->own) < 0 ? -1 : cpu;
 }
 
+/* Whether another thread of the pass was last seen on the CPU that the calling one is on, by
+ * what threads that aren't pinned tell each other here. */
+static bool meets_another(hr_team *team, unsigned thread) {
+  int cpu = sched_getcpu();
+  if (cpu < 0) return false;
+  if (cpu != atomic_load_explicit(&team->on[thread], memory_order_relaxed))
+    atomic_store_explicit(&team->on[thread], cpu, memory_order_relaxed);
+  for (unsigned i = 0; i < team->threads; i++)
+    if (i != thread && atomic_load_explicit(&team->on[i], memory_order_relaxed) == cpu) return true;
+  return false;
+}
+
 /* Two threads on a CPU must not spin there, each would only delay the other. The
  * system may move the caller to such a CPU at any time, so it looks each time. */
 static uint64_t spin_time(hr_team *team, unsigned thread, uint64_t spin_ns) {
-  if (team->spin_ns == 0 || !team->pinned) return team->spin_ns ? spin_ns : 0;
+  if (team->spin_ns == 0) return 0;
+  if (!team->pinned) return meets_another(team, thread) ? 0 : spin_ns;
   if ((int)thread == team->own) {
     int cpu = find_shared_cpu(team);
     if (cpu != atomic_load_explicit(&team->shared_cpu, memory_order_relaxed))
@@ -396,7 +410,8 @@ static hr_status start(hr_team *team, hr_error *err) {
   team->arrived_bytes = (team->size + FAN_IN - 1) / FAN_IN * sizeof *team->arrived;
   team->go = hr_alloc_pages(team->go_bytes);
   team->arrived = hr_alloc_pages(team->arrived_bytes);
-  if (!team->go || !team->arrived)
+  team->on = hr_calloc(team->size, sizeof *team->on);
+  if (!team->go || !team->arrived || !team->on)
     return hr_fail_memory(err, "threads", team->go_bytes + team->arrived_bytes);
   hr_status status = start_leader(team, err);
   if (status != HR_OK) return status;
@@ -498,6 +513,7 @@ void hr_team_free(hr_team *team) {
   hr_free(team->shares[1]);
   hr_free_pages(team->go, team->go_bytes);
   hr_free_pages(team->arrived, team->arrived_bytes);
+  hr_free((void *)team->on);
   hr_free_forgotten_page(team->ours);
   hr_free_pages(team, sizeof *team);
 }
