@@ -320,12 +320,6 @@ void hr_topology_free(hr_topology *topology) {
   hr_free(topology);
 }
 
-const hr_cpu *hr_topology_find(const hr_topology *topology, unsigned os) {
-  for (unsigned i = 0; i < topology->cpus; i++)
-    if (topology->cpu[i].os == os) return &topology->cpu[i];
-  return NULL;
-}
-
 bool hr_topology_bind(const hr_topology *topology, const hr_cpuset *set) {
   hwloc_bitmap_t cpus = topology->native ? hwloc_bitmap_alloc() : NULL;
   if (!cpus) return false;

@@ -60,9 +60,6 @@ hr_topology *hr_topology_flat(const hr_cpuset *cpus, hr_error *err);
 /* NULL is allowed. */
 void hr_topology_free(hr_topology *topology);
 
-/* The CPU with that number of the system; NULL when there is none. */
-const hr_cpu *hr_topology_find(const hr_topology *topology, unsigned os);
-
 /* Binds the calling thread to a set of CPUs; false when the system refuses. */
 bool hr_topology_bind(const hr_topology *topology, const hr_cpuset *set);
 
