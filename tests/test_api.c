@@ -2,6 +2,7 @@
  * The public API: who owns what, how it fails, and what never changes a result. */
 #include <criterion/criterion.h>
 #include <headrow/headrow.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -409,6 +410,35 @@ Test(api, memory_is_that_of_the_larger_team) {
   s.threads_batch = 1;
   cr_assert_eq(hr_model_memory(model, &s, &m, &err), HR_OK, "%s", err.message);
   cr_expect_eq(work[0], m.work);
+  hr_model_free(model);
+}
+
+/* What a session would refuse is no memory either, in the same words. */
+Test(api, memory_refuses_what_a_session_refuses) {
+  static const struct {
+    unsigned threads, threads_batch;
+    const char *cores;
+    bool valid;
+  } cases[] = {{4096, 0, NULL, true}, {4097, 0, NULL, false}, {1, UINT_MAX, NULL, false},
+               {0, 0, "all", true},   {0, 0, "quick", false}, {2, 0, "", false},
+               {0, 0, "3-1", false},  {0, 0, "99999", false}, {0, 0, "4095", false}};
+  hr_model *model = open_deferred();
+  hr_error err, other;
+  cr_assert_eq(hr_model_load(model, &err), HR_OK, "%s", err.message);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    hr_memory m;
+    hr_session_options s;
+    hr_memory_init(&m);
+    hr_session_options_init(&s);
+    s.threads = cases[i].threads;
+    s.threads_batch = cases[i].threads_batch;
+    s.cores = cases[i].cores;
+    hr_status status = hr_model_memory(model, &s, &m, &err);
+    cr_expect_eq(status, cases[i].valid ? HR_OK : HR_ERROR_USAGE, "%zu: %s", i, err.message);
+    if (cases[i].valid) continue;
+    cr_expect(!hr_session_create(model, &s, &other), "%zu", i);
+    cr_expect_str_eq(err.message, other.message);
+  }
   hr_model_free(model);
 }
 

@@ -535,6 +535,31 @@ Test(sched, when_to_pin) {
   hr_topology_free(t);
 }
 
+/* Two processes without options, each with its own mask: no CPU has threads of both. */
+Test(sched, disjoint_masks_stay_apart) {
+  static const char *const masks[][3] = {
+      {SMT4, "0,4", "1-3,5-7"}, {SMT4, "0-1", "2-7"}, {"core:2 pu:1", "0", "1"},
+      {"hybrid-2p8e.xml", "0-5", "6-11"}, {"package:2 [numa] core:3 pu:2", "0-5", "6-11"}};
+  for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
+    hr_topology *t = load(masks[i][0]);
+    hr_cpuset used[2] = {{{0}}};
+    for (size_t k = 0; k < 2; k++) {
+      hr_limits limits;
+      hr_placement p;
+      make_limits(&limits, masks[i][k + 1], 0);
+      cr_assert(hr_placement_make(&p, t, &limits, &(hr_wishes){0}, NULL) == HR_OK);
+      for (unsigned j = 0; j < p.seats; j++) {
+        cr_expect(hr_cpuset_has(&limits.affinity, p.seat[j].os), "%zu: CPU %u", i, p.seat[j].os);
+        hr_cpuset_add(&used[k], p.seat[j].os);
+      }
+      hr_placement_free(&p);
+    }
+    hr_cpuset_keep(&used[0], &used[1]);
+    cr_expect_eq(hr_cpuset_count(&used[0]), 0, "%s", masks[i][0]);
+    hr_topology_free(t);
+  }
+}
+
 Test(sched, several_limits_and_the_group_set) {
   hr_limits limits = {0};
   hr_placement p;

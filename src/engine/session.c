@@ -99,6 +99,12 @@ unsigned hr_threads_worth(const hr_transformer *t) {
   return most < 1 ? 1 : most < UINT32_MAX ? (unsigned)most : UINT32_MAX;
 }
 
+static hr_team_options team_of(const hr_model *model, const hr_session_options *o) {
+  return (hr_team_options){.threads = o->threads, .threads_batch = o->threads_batch,
+                           .no_pin = o->no_pin, .cores = o->cores,
+                           .most = hr_threads_worth(&model->loaded.transformer)};
+}
+
 static hr_status set_up(hr_session *s, const hr_session_options *o, hr_error *err) {
   const hr_model *model = s->model;
   const hr_description *d = &model->loaded.transformer.description;
@@ -111,9 +117,7 @@ static hr_status set_up(hr_session *s, const hr_session_options *o, hr_error *er
   s->progress = o->progress;
   s->progress_data = o->progress_data;
 
-  const hr_team_options team = {.threads = o->threads, .threads_batch = o->threads_batch,
-                                .no_pin = o->no_pin, .cores = o->cores,
-                                .most = hr_threads_worth(&model->loaded.transformer)};
+  const hr_team_options team = team_of(model, o);
   s->team = hr_team_create(&team, err);
   if (!s->team) return err->status;
   unsigned one = hr_team_threads(s->team), many = hr_team_threads_batch(s->team);
@@ -139,6 +143,9 @@ hr_status hr_model_memory(const hr_model *model, const hr_session_options *given
   if (status == HR_OK)
     status = hr_options_take(&options, sizeof options, given, "hr_session_options", err);
   if (status == HR_OK) status = check_options(model, &options, err);
+  if (status != HR_OK) return status;
+  const hr_team_options team = team_of(model, &options);
+  status = hr_team_check(&team, err);
   if (status != HR_OK) return status;
   const hr_description *d = &model->loaded.transformer.description;
   const sizes z = sizes_of(model, &options);

@@ -448,9 +448,37 @@ static bool is_confined(const hr_team *team) {
   return hr_cpuset_count(&both) < hr_cpuset_count(&team->inherited);
 }
 
+static hr_wishes wishes_of(const hr_team_options *options) {
+  return (hr_wishes){options->threads, options->threads_batch, options->cores, options->no_pin,
+                     options->most};
+}
+
+/* Which wishes can be met is a matter of the CPUs alone, not of how they make up cores: to find
+ * those out takes long. */
+static hr_status check(const hr_limits *limits, const hr_team_options *options, hr_error *err) {
+  const hr_wishes wishes = wishes_of(options);
+  hr_placement placement;
+  hr_topology *flat = hr_topology_flat(&limits->affinity, err);
+  if (!flat) return HR_ERROR_MEMORY;
+  hr_status status = hr_placement_make(&placement, flat, limits, &wishes, err);
+  if (status == HR_OK) hr_placement_free(&placement);
+  hr_topology_free(flat);
+  return status;
+}
+
+hr_status hr_team_check(const hr_team_options *options, hr_error *err) {
+  hr_limits *limits = hr_calloc(1, sizeof *limits);
+  if (!limits) return hr_fail_memory(err, "threads", sizeof *limits);
+  hr_limits_read(limits, "/");
+  hr_limits_read_affinity(limits);
+  if (!limits->has_affinity) hr_cpuset_add(&limits->affinity, 0);
+  hr_status status = check(limits, options, err);
+  hr_free(limits);
+  return status;
+}
+
 static hr_status place(hr_team *team, const hr_team_options *options, hr_error *err) {
-  hr_wishes wishes = {options->threads, options->threads_batch, options->cores, options->no_pin,
-                      options->most};
+  const hr_wishes wishes = wishes_of(options);
   hr_limits *limits = hr_calloc(1, sizeof *limits);
   if (!limits) return hr_fail_memory(err, "threads", sizeof *limits);
   hr_limits_read(limits, "/");
