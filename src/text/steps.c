@@ -314,30 +314,30 @@ static hr_status run_pattern(const matching *m, hr_text_span span, size_t from, 
   return HR_OK;
 }
 
-/* The next match in the span at or behind `from`; both count from its start. An
- * empty match is passed over. */
-static hr_status next_match(const matching *m, hr_text_span span, size_t from, hr_text_span *found,
-                            bool *any) {
-  *any = false;
+/* The next match in the span at or behind `from`; both count from its start. An empty match is
+ * passed over; what is found is empty, at the span's end, where there is no other. */
+static hr_status next_match(const matching *m, hr_text_span span, size_t from,
+                            hr_text_span *found) {
+  *found = (hr_text_span){span.length, 0};
   if (m->step->step.literal) {
     hr_piece pattern = m->step->step.pattern;
     const char *text = m->pieces->now.text + span.start;
     const char *at = memmem(text + from, span.length - from, pattern.text, pattern.length);
-    *any = at != NULL;
     if (at) *found = (hr_text_span){(size_t)(at - text), pattern.length};
     return HR_OK;
   }
-  while (from < span.length) {
-    hr_status status = run_pattern(m, span, from, 0, found, any);
-    if (status != HR_OK || !*any || found->length) return status;
+  for (bool any; from < span.length;) {
+    hr_status status = run_pattern(m, span, from, 0, found, &any);
+    if (status != HR_OK || (any && found->length)) return status;
+    if (!any) break;
     /* Nothing was found here: something that is not empty, or else further on. */
     from = found->start;
-    status = run_pattern(m, span, from, PCRE2_NOTEMPTY_ATSTART | PCRE2_ANCHORED, found, any);
-    if (status != HR_OK || *any) return status;
+    status = run_pattern(m, span, from, PCRE2_NOTEMPTY_ATSTART | PCRE2_ANCHORED, found, &any);
+    if (status != HR_OK || any) return status;
     if (from >= span.length) break;
     from += hr_utf8_length(m->subject + span.start + from, span.length - from);
   }
-  *any = false;
+  *found = (hr_text_span){span.length, 0};
   return HR_OK;
 }
 
@@ -394,11 +394,9 @@ static hr_status cut_span(const matching *m, hr_text_span span) {
   cutting c = {.step = &m->step->step, .pieces = m->pieces, .base = span.start};
   hr_status status = HR_OK;
   for (size_t from = 0; from < span.length && status == HR_OK;) {
-    hr_text_span found = {span.length, 0};
-    bool any = false;
-    status = next_match(m, span, from, &found, &any);
+    hr_text_span found;
+    status = next_match(m, span, from, &found);
     if (status != HR_OK) break;
-    if (!any) found = (hr_text_span){span.length, 0};
     if (!add_part(&c, from, found.start, false) ||
         !add_part(&c, found.start, found.start + found.length, true))
       status = out_of_memory(m->err, span.length);
@@ -417,13 +415,11 @@ static hr_status replace(const matching *m, hr_text_span span) {
   hr_piece content = m->step->step.content;
   hr_status status = HR_OK;
   for (size_t from = 0; from < span.length && status == HR_OK;) {
-    hr_text_span found = {span.length, 0};
-    bool any = false;
-    status = next_match(m, span, from, &found, &any);
+    hr_text_span found;
+    status = next_match(m, span, from, &found);
     if (status != HR_OK) break;
-    if (!any) found = (hr_text_span){span.length, 0};
     if (!hr_buffer_put(&m->pieces->next, text + from, found.start - from) ||
-        (any && !hr_buffer_put(&m->pieces->next, content.text, content.length)))
+        (found.length && !hr_buffer_put(&m->pieces->next, content.text, content.length)))
       status = fail_put(m, span.length);
     from = found.start + found.length;
   }
