@@ -366,12 +366,7 @@ static int run(const cli_accuracy *s, const char *name) {
 }
 
 static int check_usage(const cli_accuracy *s) {
-  const cli_texts *p = &s->common.positional;
   bool bits = s->across_isa || s->digests || s->check;
-  if (p->count > 1)
-    return cli_fail(HR_ERROR_USAGE,
-                    "%.80s: unexpected, expected one model at most; another comes after --against",
-                    p->item[1]);
   if (!s->against == !bits)
     return cli_fail(HR_ERROR_USAGE,
                     "accuracy: %s, expected either --against, or some of --across-isa, --digests "
@@ -392,9 +387,10 @@ static int accuracy_command(const cli_command *command, int argc, char **argv) {
   int status;
   if (!cli_start(command, argc, argv, &s, &status)) return status;
   if (!s.detail.given) s.detail.value = 256;
-  status = check_usage(&s);
+  const char *name;
+  status = cli_only_model(&s.common, "another comes after --against", &name);
+  if (status == HR_OK) status = check_usage(&s);
   if (status != HR_OK) return status;
-  const char *name = s.common.positional.count ? s.common.positional.item[0] : NULL;
   return s.against ? run(&s, name) : cli_accuracy_digests(&s, name);
 }
 

@@ -201,19 +201,19 @@ static int check_block_usage(const bench_settings *s) {
 }
 
 static int check_usage(const bench_settings *s) {
-  const cli_texts *p = &s->common.positional;
-  if (p->count > 1)
-    return cli_fail(HR_ERROR_USAGE, "%.80s: unexpected, expected one model at most", p->item[1]);
-  if (p->count && s->synthetic)
+  const char *name;
+  int status = cli_only_model(&s->common, NULL, &name);
+  if (status != HR_OK) return status;
+  if (name && s->synthetic)
     return cli_fail(HR_ERROR_USAGE, "%.80s: a model beside --synthetic, expected one of them",
-                    p->item[0]);
+                    name);
   if (s->save && !s->synthetic)
     return cli_fail(HR_ERROR_USAGE, "--save: no model to save, expected --synthetic SHAPE:TYPE");
   if (s->common.ids)
     return cli_fail(HR_ERROR_USAGE, "--ids: bench draws its tokens, expected -p with a number");
   if (s->csv && s->profile)
     return cli_fail(HR_ERROR_USAGE, "--profile: does not go into --csv, expected --json or --md");
-  if (s->cold && (!p->count || strcmp(p->item[0], CLI_BUILTIN) == 0))
+  if (s->cold && (!name || strcmp(name, CLI_BUILTIN) == 0))
     return cli_fail(HR_ERROR_USAGE, "--cold: no file to load, expected a model's file or folder");
   if (s->csv + s->markdown + (s->json && strcmp(s->json, "-") == 0) > 1)
     return cli_fail(HR_ERROR_USAGE, "--json -, --csv, --md: expected one of them");

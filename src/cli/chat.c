@@ -438,22 +438,19 @@ static int prepare_turn_end(chat *c) {
 }
 
 static int open_all(chat *c) {
-  const cli_texts *positional = &c->set.common.positional;
-  int status = HR_OK;
   hr_error err;
-  if (positional->count > 1)
-    return cli_fail(HR_ERROR_USAGE, "%.80s: unexpected, expected one model at most",
-                    positional->item[1]);
+  const char *name;
+  int status = cli_only_model(&c->set.common, NULL, &name);
+  if (status != HR_OK) return status;
   if (c->set.common.ids)
     return cli_fail(HR_ERROR_USAGE, "--ids: a conversation is text, expected none");
-  c->model = cli_open_model(&c->set.common, positional->count ? positional->item[0] : NULL, false,
-                            &status);
+  c->model = cli_open_model(&c->set.common, name, false, &status);
   if (!c->model) return status;
   if (!hr_model_has_logits(c->model))
     return cli_fail(HR_ERROR_USAGE,
                     "%s: is an encoder without a language-model head, expected a model that writes "
                     "text; 'headrow embed' gives vectors",
-                    positional->item[0]);
+                    name);
   if ((status = open_template(c)) != HR_OK) return status;
   c->decoder = hr_decoder_create(c->model, &err);
   if (!c->decoder) return cli_fail_error(NULL, &err);

@@ -37,6 +37,9 @@ typedef struct cli_common {
  * False: the command is to end at once with *status. */
 bool cli_start(const cli_command *command, int argc, char **argv, void *settings, int *status);
 
+/* The one model that the arguments may name, NULL where they name none. `other` tells where what
+ * a second may have been meant for belongs; NULL: nowhere. Returns a status. */
+int cli_only_model(const cli_common *common, const char *other, const char **name);
 /* The model of that name, NULL for the built-in one. NULL after printing why,
  * which may be that it does not fit the memory there is. */
 hr_model *cli_open_model(const cli_common *common, const char *name, bool vocabulary_only,

@@ -196,6 +196,14 @@ hr_model *cli_plan_model(const cli_common *common, const char *name, int *status
   return open_model(common, name, false, NULL, status);
 }
 
+int cli_only_model(const cli_common *common, const char *other, const char **name) {
+  const cli_texts *p = &common->positional;
+  *name = p->count ? p->item[0] : NULL;
+  if (p->count <= 1) return HR_OK;
+  return cli_fail(HR_ERROR_USAGE, "%.80s: unexpected, expected one model at most%s%s", p->item[1],
+                  other ? "; " : "", other ? other : "");
+}
+
 hr_model *cli_open_model(const cli_common *common, const char *name, bool vocabulary_only,
                          int *status) {
   hr_error err;

@@ -643,14 +643,12 @@ static int show_model(const settings *s, const char *name, const machine *m, jso
   return status;
 }
 
-static int show(const settings *s, const machine *m) {
-  const cli_texts *p = &s->common.positional;
+static int show(const settings *s, const char *name, const machine *m) {
   json_t *document = s->json ? json_object() : NULL;
   int status = cli_check_isa(&s->common);
-  if (status == HR_OK && (p->count || !s->cpu))
-    status = show_model(s, p->count ? p->item[0] : NULL, m, document);
+  if (status == HR_OK && (name || !s->cpu)) status = show_model(s, name, m, document);
   if (status == HR_OK && s->cpu) {
-    if (!document && p->count) cli_print("\n");
+    if (!document && name) cli_print("\n");
     if (document)
       json_object_set_new(document, "cpu", json_machine(m, &s->common));
     else
@@ -665,13 +663,13 @@ static int info_command(const cli_command *command, int argc, char **argv) {
   settings s = {0};
   int status;
   if (!cli_start(command, argc, argv, &s, &status)) return status;
-  if (s.common.positional.count > 1)
-    return cli_fail(HR_ERROR_USAGE, "%.80s: unexpected, expected one model at most",
-                    s.common.positional.item[1]);
+  const char *name;
+  status = cli_only_model(&s.common, NULL, &name);
+  if (status != HR_OK) return status;
   hr_error err = {.status = HR_ERROR_MEMORY, .message = "memory: not enough of it"};
   machine *m = machine_create(&s.common, &err);
   if (!m) return cli_fail_error(NULL, &err);
-  status = show(&s, m);
+  status = show(&s, name, m);
   machine_free(m);
   return status;
 }

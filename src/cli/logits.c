@@ -270,17 +270,15 @@ static int logits_command(const cli_command *command, int argc, char **argv) {
   settings s = {0};
   int status;
   if (!cli_start(command, argc, argv, &s, &status)) return status;
-  const cli_texts *p = &s.common.positional;
-  if (p->count > 1)
-    return cli_fail(HR_ERROR_USAGE,
-                    "%.80s: unexpected, expected one model at most; a text comes after -p",
-                    p->item[1]);
+  const char *name;
+  status = cli_only_model(&s.common, "a text comes after -p", &name);
+  if (status != HR_OK) return status;
   if (!!s.prompt + !!s.file + !!s.common.ids > 1)
     return cli_fail(HR_ERROR_USAGE, "text: given more than once, expected one of -p, -f and --ids");
   if (s.npy && strcmp(s.npy, "-") == 0 && (s.json || s.top.given))
     return cli_fail(HR_ERROR_USAGE,
                     "--npy: - is standard output, expected a file there beside --json or --top");
-  hr_model *model = cli_open_model(&s.common, p->count ? p->item[0] : NULL, false, &status);
+  hr_model *model = cli_open_model(&s.common, name, false, &status);
   if (!model) return status;
   int32_t *ids = NULL;
   size_t count = 0;

@@ -112,15 +112,13 @@ static int perplexity_command(const cli_command *command, int argc, char **argv)
   settings s = {0};
   int status;
   if (!cli_start(command, argc, argv, &s, &status)) return status;
-  const cli_texts *p = &s.common.positional;
-  if (p->count > 1)
-    return cli_fail(HR_ERROR_USAGE,
-                    "%.80s: unexpected, expected one model at most; a text comes after -f",
-                    p->item[1]);
+  const char *name;
+  status = cli_only_model(&s.common, "a text comes after -f", &name);
+  if (status != HR_OK) return status;
   if (!s.file == !s.common.ids)
     return cli_fail(HR_ERROR_USAGE, "text: %s, expected one of -f and --ids",
                     s.file ? "given twice" : "none given");
-  hr_model *model = cli_open_model(&s.common, p->count ? p->item[0] : NULL, false, &status);
+  hr_model *model = cli_open_model(&s.common, name, false, &status);
   if (!model) return status;
   status = run(&s, model);
   hr_model_free(model);

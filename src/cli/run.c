@@ -314,15 +314,10 @@ static int create_sampler(run *r) {
 }
 
 static int open_all(run *r) {
-  const cli_texts *positional = &r->set.common.positional;
-  int status = HR_OK;
-  if (positional->count > 1)
-    return cli_fail(HR_ERROR_USAGE,
-                    "%.80s: unexpected, expected one model at most; a prompt comes after -p",
-                    positional->item[1]);
-  if ((status = read_prompt(r)) != HR_OK) return status;
-  r->model = cli_open_model(&r->set.common, positional->count ? positional->item[0] : NULL, false,
-                            &status);
+  const char *name;
+  int status = cli_only_model(&r->set.common, "a prompt comes after -p", &name);
+  if (status != HR_OK || (status = read_prompt(r)) != HR_OK) return status;
+  r->model = cli_open_model(&r->set.common, name, false, &status);
   if (!r->model) return status;
   if ((status = tokenize_prompt(r)) != HR_OK) return status;
   r->count = r->capacity = r->prompt_count;
