@@ -120,7 +120,7 @@ typedef struct hr_query {
  *   p_j = exp(s_j - max);  sum = sum16 over visible j with lane j mod 16
  *   out_i = chain over visible j ascending of fma(p_j, v_ji, out) from +0 */
 typedef struct hr_attend {
-  const void *keys;     /* of the whole cache of this head, see layout.h */
+  const void *keys;     /* of the block, see layout.h; what is read ahead lies behind them */
   const void *values;
   uint32_t width;       /* d */
   uint32_t block;       /* keys block * 256 .. block * 256 + 255 */
@@ -137,9 +137,10 @@ typedef void hr_attend_fn(const hr_attend *attend);
 typedef void hr_attend_merge_fn(float *m, float *l, float *o, float bm, float bl, const float *bo,
                                 size_t n);
 
-/* Puts one key (value) of width floats into the cache at a position, rounded to
- * the cache's type to nearest even. What lies past a value's width is not touched. */
-typedef void hr_store_fn(const float *x, size_t width, void *cache, size_t position);
+/* Puts one key (value) of width floats into the keys (values) of a block, at a position counted
+ * from the block's first, rounded to the cache's type to nearest even. What lies past a value's
+ * width is not touched. */
+typedef void hr_store_fn(const float *x, size_t width, void *block, size_t position);
 
 /* Rotates pairs of x, [2 * half], in place by the angles of one position: c = cos[i], s = sin[i],
  *   y0 = fma(x0, c, -(x1 * s));  y1 = fma(x1, c, x0 * s)

@@ -20,9 +20,12 @@
  *                      value for kernels that use the weights as w + 128
  *   rounded up to 64 bytes.
  *
- * KV cache of one key/value head, width d, room for P positions (a multiple of 16):
- *   keys     panels of 16 positions: element (position j, i) at (j / 16) * 16 d + i * 16 + j mod 16
- *   values   rows of d rounded up to 16; the rest of a row is zero
+ * KV cache of one text and one key/value head, width d, room for P positions (a multiple of
+ * 64): blocks of 256 positions, the last of what is left, one behind the other, so that all is
+ * one stream for the CPU to read ahead in. A block of n positions:
+ *   keys     n * d elements, panels of 64 positions: element (position j, i) at
+ *            (j / 64) * 64 d + i * 64 + j mod 64
+ *   values   n rows of d rounded up to 16; the rest of a row is zero
  */
 #ifndef HR_KERNELS_LAYOUT_H
 #define HR_KERNELS_LAYOUT_H
@@ -32,7 +35,8 @@
 
 enum {
   HR_PANEL_LAYOUT = 1,  /* number of this layout of weights, which packed files carry */
-  HR_PANEL_ROWS = 16,   /* output rows of a weight panel, keys of a key panel */
+  HR_PANEL_ROWS = 16,   /* output rows of a weight panel */
+  HR_KEY_PANEL = 64,    /* keys of a key panel */
   HR_Q8_BLOCK = 32,     /* columns that share a scale */
   HR_Q8_GROUP = 4,      /* columns of a group */
   HR_CHAIN = 512,       /* columns of one fma chain in the float products */
@@ -98,6 +102,12 @@ static inline size_t hr_q8_row_scales_at(size_t k) {
 }
 static inline size_t hr_q8_row_offsets_at(size_t k) {
   return hr_q8_blocks(k) * (HR_Q8_BLOCK + 4);
+}
+
+/* The place of key j's first element among the keys of its block; the next ones follow at steps
+ * of HR_KEY_PANEL. */
+static inline size_t hr_key_at(size_t width, size_t j) {
+  return j / HR_KEY_PANEL * HR_KEY_PANEL * width + j % HR_KEY_PANEL;
 }
 
 #endif

@@ -287,7 +287,7 @@ static void all_prefill(run *r, bool q8) {
 enum { KEYS = 4096, QUERIES = 96 };
 
 typedef struct heads {
-  char *cache; /* keys then values of each head */
+  char *cache; /* blocks of each head: keys, then values */
   float *q, *out;
   size_t head_bytes, count, keys, width;
   hr_query query[QUERIES];
@@ -310,9 +310,11 @@ static void heads_make(pool *p, heads *h, size_t count, size_t keys, size_t widt
 }
 
 static void attend_head(hr_attend_fn *call, const heads *h, size_t head, size_t queries) {
-  const char *keys = h->cache + head * h->head_bytes;
-  for (uint32_t block = 0; block < h->keys / HR_KEY_BLOCK; block++) {
-    hr_attend a = {.keys = keys, .values = keys + h->head_bytes / 2, .width = (uint32_t)h->width,
+  uint32_t blocks = (uint32_t)(h->keys / HR_KEY_BLOCK);
+  for (uint32_t block = 0; block < blocks; block++) {
+    size_t bytes = h->head_bytes / blocks;
+    const char *keys = h->cache + head * h->head_bytes + block * bytes;
+    hr_attend a = {.keys = keys, .values = keys + bytes / 2, .width = (uint32_t)h->width,
                    .block = block, .queries = h->query, .count = queries};
     call(&a);
   }

@@ -409,7 +409,7 @@ static double rope_score(const hr_kernels *k, hr_rope_pairing pairing, const flo
   enum { COLUMNS = 24, HALF = 12 };
   hr_frequency frequency[HALF];
   float c[HALF], s[HALF], q[COLUMNS], turned[COLUMNS], most, sum, out[32];
-  _Alignas(64) float keys[16 * COLUMNS] = {0}, values[16 * 32] = {0};
+  _Alignas(64) float keys[HR_KEY_PANEL * COLUMNS] = {0}, values[HR_KEY_PANEL * 32] = {0};
   hr_rope_fn *rope = pairing == HR_ROPE_PAIRS ? k->rope_pairs : k->rope_halves;
   hr_frequencies(10000, COLUMNS, frequency);
   memcpy(q, query, sizeof q);
@@ -558,7 +558,7 @@ Test(claims, causal_changing_a_token_changes_no_bit_before_it) {
  * block of keys, in one pass of three threads; each with the bits it has alone. */
 static void expect_texts_of_a_pass_are_alone(hr_mask mask, hr_position_kind position,
                                              uint32_t window) {
-  enum { TEXTS = 7, MOST = 768 };
+  enum { TEXTS = 7, MOST = 1024 };
   static const size_t length[TEXTS] = {1, 7, 8, 300, 33, 1, 16};
   hr_description d = toy_description();
   d.context = MOST;
@@ -573,10 +573,11 @@ static void expect_texts_of_a_pass_are_alone(hr_mask mask, hr_position_kind posi
   toy_randomize(t, 5, 1);
   int32_t ids[MOST];
   hr_text texts[TEXTS];
-  size_t rows = 0, slot = 16;
+  size_t rows = 0, slot = HR_KEY_PANEL;
   for (size_t i = 0; i < TEXTS; i++) {
-    texts[i] = (hr_text){.rows = length[i], .slot = slot};
-    slot += hr_round_up(length[i], HR_PANEL_ROWS) + (i == 2 ? 32 : 0);
+    texts[i] = (hr_text){
+        .rows = length[i], .slot = slot, .room = hr_round_up(length[i], HR_KEY_PANEL)};
+    slot += texts[i].room + (i == 2 ? 2 * HR_KEY_PANEL : 0);
     for (size_t r = 0; r < length[i]; r++, rows++) ids[rows] = (int32_t)((r * r + 3 * i) % 16);
   }
   cr_assert(slot <= MOST);
@@ -654,7 +655,7 @@ Test(claims, texts_of_one_pass_do_not_see_each_other) {
 /* A text goes on where an earlier pass left it, beside one that begins. */
 Test(claims, texts_of_one_pass_go_on_from_their_own_past) {
   hr_description d = toy_description();
-  d.context = 64;
+  d.context = 192;
   d.position = HR_POSITION_ROPE;
   d.rope_width = HEAD_WIDTH;
   d.rope_base = 10000;
@@ -663,11 +664,12 @@ Test(claims, texts_of_one_pass_go_on_from_their_own_past) {
   toy_session *s = toy_open(t), *whole = toy_run(t, text, ROWS), *part = toy_run(t, text, 5);
   float logits[(ROWS + 5) * 16];
   hr_error err = {0};
-  const hr_text first = {.rows = 4, .slot = 32};
+  const hr_text first = {.rows = 4, .slot = 64, .room = 128};
   const hr_request begin = {.ids = text, .rows = 4, .texts = &first, .text_count = 1,
                             .logits = logits};
   cr_assert_eq(hr_forward(s->workspace, s->team, 1, &s->cache, &begin, &err), HR_OK);
-  const hr_text both[] = {{.rows = 5, .slot = 0}, {.rows = ROWS - 4, .start = 4, .slot = 32}};
+  const hr_text both[] = {{.rows = 5, .slot = 0, .room = 64},
+                          {.rows = ROWS - 4, .start = 4, .slot = 64, .room = 128}};
   int32_t ids[ROWS + 1];
   memcpy(ids, text, 5 * sizeof *ids);
   memcpy(ids + 5, text + 4, (ROWS - 4) * sizeof *ids);

@@ -810,7 +810,8 @@ static void attend_row(const sorter *s, size_t head, size_t row, float *score, f
   const hr_kernels *k = &s->model->kernels;
   const float *queries = activations_need(&s->seen, "query", 0)->data;
   const float *all_keys = activations_need(&s->seen, "key", 0)->data;
-  _Alignas(64) float keys[16 * HEAD_WIDTH] = {0}, values[16 * HEAD_WIDTH] = {0}, q[HEAD_WIDTH];
+  _Alignas(64) float keys[HR_KEY_PANEL * HEAD_WIDTH] = {0}, q[HEAD_WIDTH];
+  _Alignas(64) float values[HR_KEY_PANEL * HEAD_WIDTH] = {0};
   for (size_t j = 0; j < ROWS; j++) {
     float one[HEAD_WIDTH] = {0};
     one[j] = 1;

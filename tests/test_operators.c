@@ -130,11 +130,12 @@ Test(operators, exponentials_and_sigmoids_are_close_for_each_value) {
 
 /* --- Attention ------------------------------------------------------------- */
 
-enum { KEYS = 300, ROOM = 304, WIDTH = 10, QUERIES = 6, PADDED = 16 };
+enum { KEYS = 300, BLOCKS = 2, WIDTH = 10, QUERIES = 6, PADDED = 16 };
 
 typedef struct cache {
-  _Alignas(64) float keys[ROOM * WIDTH];
-  float values[ROOM * PADDED];
+  _Alignas(64) struct {
+    float keys[HR_KEY_BLOCK * WIDTH], values[HR_KEY_BLOCK * PADDED];
+  } block[BLOCKS];
   float query[QUERIES * WIDTH];
   uint32_t end[QUERIES];
 } cache;
@@ -146,8 +147,9 @@ static void fill_cache(const hr_kernels *k, cache *c) {
   const array *e = arrays_need(&fixture, "attention_end");
   memset(c, 0, sizeof *c);
   for (size_t j = 0; j < KEYS; j++) {
-    k->store_key_f32(keys + j * WIDTH, WIDTH, c->keys, j);
-    k->store_value_f32(values + j * WIDTH, WIDTH, c->values, j);
+    size_t block = j / HR_KEY_BLOCK, at = j % HR_KEY_BLOCK;
+    k->store_key_f32(keys + j * WIDTH, WIDTH, c->block[block].keys, at);
+    k->store_value_f32(values + j * WIDTH, WIDTH, c->block[block].values, at);
   }
   for (size_t i = 0; i < q->count; i++) c->query[i] = (float)q->value[i];
   for (size_t i = 0; i < QUERIES; i++) {
@@ -167,16 +169,17 @@ typedef struct attention {
 /* Both blocks of keys and their merging, as a pass does it. */
 static void attend(const hr_kernels *k, const cache *c, const attention *how, float *to) {
   for (size_t i = 0; i < QUERIES; i++) {
-    float most[2], sum[2], out[2][PADDED];
+    float most[BLOCKS], sum[BLOCKS], out[BLOCKS][PADDED];
     hr_query q = {.q = c->query + i * WIDTH, .position = (int32_t)c->end[i] - 1,
                   .slope = how->slope, .end = how->full ? KEYS : c->end[i]};
     if (how->window && c->end[i] > how->window) q.first = c->end[i] - how->window;
-    for (uint32_t b = 0; b < 2; b++) {
+    for (uint32_t b = 0; b < BLOCKS; b++) {
       q.max = &most[b];
       q.sum = &sum[b];
       q.out = out[b];
-      k->attend_f32(&(hr_attend){.keys = c->keys, .values = c->values, .width = WIDTH, .block = b,
-                                 .cap = how->cap, .queries = &q, .count = 1});
+      k->attend_f32(&(hr_attend){.keys = c->block[b].keys, .values = c->block[b].values,
+                                 .width = WIDTH, .block = b, .cap = how->cap, .queries = &q,
+                                 .count = 1});
     }
     if (q.end > HR_KEY_BLOCK)
       k->attend_merge(&most[0], &sum[0], out[0], most[1], sum[1], out[1], PADDED);

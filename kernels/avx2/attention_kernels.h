@@ -28,10 +28,11 @@ typedef struct group {
   _Alignas(64) float s[ROWS][HR_KEY_BLOCK];
 } group;
 
-/* With few queries the memory sets the pace, and keys and values are streams too
- * short for the hardware to run far ahead of them: with every n elements that are
- * read, as many are fetched of what comes next, a block's values while its keys
- * are read and the next block's keys while its values are. */
+/* With few queries the memory sets the pace: with every n elements that are read, as many are
+ * fetched of what comes next. Keys, values and the next block's keys are one stream, and so
+ * far ahead in it that what a read waits for is in the first cache by then. */
+enum { AHEAD = 32 << 10 };
+
 HR_INLINE const char *fetch(cache_type type, const char *ahead, size_t n) {
   for (size_t i = 0; i < cached_bytes(type, n); i += 64) _mm_prefetch(ahead + i, _MM_HINT_T0);
   return ahead + cached_bytes(type, n);
@@ -39,57 +40,75 @@ HR_INLINE const char *fetch(cache_type type, const char *ahead, size_t n) {
 
 enum { PARTS = 8 };
 
-/* How many panels, or sixteens of a value, side by side use the accumulators best. */
+/* How many sixteens of keys or of a value side by side use the accumulators best. */
 HR_INLINE size_t side_by_side(size_t rows, size_t most) {
   while (most > 1 && rows * most > ACCUMULATORS) most /= 2;
   return most;
 }
 
-/* One element of the keys of some panels against one of each query. */
-HR_INLINE void score_step(const hr_attend *a, cache_type type, size_t panels, size_t rows,
-                          const float *const *q, size_t key, size_t i, lanes c[ROWS][PARTS]) {
+/* One element of some sixteens of a panel's keys against one of each query. */
+HR_INLINE void score_step(cache_type type, const char *key, size_t parts, size_t rows,
+                          const float *const *q, size_t i, lanes c[ROWS][PARTS]) {
   lanes k[PARTS];
-  HR_UNROLL for (size_t p = 0; p < panels; p++)
-    k[p] = cached16(type, a->keys, (key + p * 16) * a->width + i * 16);
+  HR_UNROLL for (size_t p = 0; p < parts; p++)
+    k[p] = cached16(type, key, i * HR_KEY_PANEL + p * 16);
   HR_UNROLL for (size_t r = 0; r < rows; r++) {
-    lanes v = panels == 1 ? lanes_set(q[r][i]) : lanes_spread(q[r] + i);
-    HR_UNROLL for (size_t p = 0; p < panels; p++) c[r][p] = lanes_fma(v, k[p], c[r][p]);
+    lanes v = parts == 1 ? lanes_set(q[r][i]) : lanes_spread(q[r] + i);
+    HR_UNROLL for (size_t p = 0; p < parts; p++) c[r][p] = lanes_fma(v, k[p], c[r][p]);
   }
 }
 
-/* Scores of the keys of some panels, j .. j + 16 * panels - 1. */
-HR_INLINE void score_tile(const hr_attend *a, cache_type type, size_t panels, size_t rows, group *g,
+/* Scores of the keys j .. j + 16 * parts - 1, which lie in one panel. */
+HR_INLINE void score_tile(const hr_attend *a, cache_type type, size_t parts, size_t rows, group *g,
                           size_t j) {
   lanes c[ROWS][PARTS];
   const float *q[ROWS];
   const char *ahead = g->ahead;
+  const char *key = (const char *)a->keys + cached_bytes(type, hr_key_at(a->width, j));
   HR_UNROLL for (size_t r = 0; r < rows; r++) {
     q[r] = g->query[r]->q;
-    HR_UNROLL for (size_t p = 0; p < panels; p++) c[r][p] = lanes_set(0.0f);
+    HR_UNROLL for (size_t p = 0; p < parts; p++) c[r][p] = lanes_set(0.0f);
   }
-  size_t i = 0, even = a->width / 2 * 2;
-  for (; i < even; i += 2) {
-    ahead = fetch(type, ahead, 2 * panels * 16);
-    score_step(a, type, panels, rows, q, g->base + j, i, c);
-    score_step(a, type, panels, rows, q, g->base + j, i + 1, c);
+  /* Two elements a turn are faster, but compilers spill where single sums fill the registers. */
+  size_t i = 0, n = parts == 1 && rows > 1 ? 1 : 2;
+  for (; i + n <= a->width; i += n) {
+    ahead = fetch(type, ahead, n * parts * 16);
+    HR_UNROLL for (size_t e = 0; e < n; e++) score_step(type, key, parts, rows, q, i + e, c);
   }
-  if (i < a->width) score_step(a, type, panels, rows, q, g->base + j, i, c);
+  if (i < a->width) score_step(type, key, parts, rows, q, i, c);
   HR_UNROLL for (size_t r = 0; r < rows; r++)
-    HR_UNROLL for (size_t p = 0; p < panels; p++) lanes_store(g->s[r] + j + p * 16, c[r][p]);
+    HR_UNROLL for (size_t p = 0; p < parts; p++) lanes_store(g->s[r] + j + p * 16, c[r][p]);
   g->ahead = ahead;
 }
 
-/* Every panel with a key that some query sees; what lies outside a query's
- * range is computed and never read. One query takes one panel after the other:
- * memory is then read strictly in order, which is worth more than more chains. */
+/* All keys that some query sees; what lies outside a query's range is computed and never read. */
 HR_INLINE void scores(const hr_attend *a, cache_type type, size_t rows, group *g) {
-  size_t j = g->first_any / 16 * 16, most = rows == 1 ? 1 : side_by_side(rows, 4);
-  g->ahead = (const char *)a->values + cached_bytes(type, (g->base + g->first_any) * g->padded);
+  size_t most = side_by_side(rows, 4), j = g->first_any / (16 * most) * (16 * most);
+  g->ahead = (const char *)a->keys + cached_bytes(type, j * a->width) + AHEAD;
   if (most >= 4)
     for (; j + 48 < g->end_any; j += 64) score_tile(a, type, 4, rows, g, j);
   if (most >= 2)
     for (; j + 16 < g->end_any; j += 32) score_tile(a, type, 2, rows, g, j);
   for (; j < g->end_any; j += 16) score_tile(a, type, 1, rows, g, j);
+}
+
+/* Some sixteens of one key's value by each query's p_j. Whichever are fewer wait in registers. */
+HR_INLINE void value_step(cache_type type, const char *value, size_t parts, size_t rows,
+                          const float *s, lanes c[ROWS][PARTS]) {
+  lanes v[PARTS], w[ROWS];
+  if (rows < parts) {
+    HR_UNROLL for (size_t r = 0; r < rows; r++) w[r] = lanes_spread(s + r * HR_KEY_BLOCK);
+    HR_UNROLL for (size_t p = 0; p < parts; p++) {
+      v[p] = cached16(type, value, p * 16);
+      HR_UNROLL for (size_t r = 0; r < rows; r++) c[r][p] = lanes_fma(w[r], v[p], c[r][p]);
+    }
+    return;
+  }
+  HR_UNROLL for (size_t p = 0; p < parts; p++) v[p] = cached16(type, value, p * 16);
+  HR_UNROLL for (size_t r = 0; r < rows; r++) {
+    w[r] = lanes_spread(s + r * HR_KEY_BLOCK);
+    HR_UNROLL for (size_t p = 0; p < parts; p++) c[r][p] = lanes_fma(w[r], v[p], c[r][p]);
+  }
 }
 
 /* Adds p_j * v_j of the keys begin .. end - 1 to some sixteens of the outputs. */
@@ -101,14 +120,9 @@ HR_INLINE void value_tile(const hr_attend *a, cache_type type, size_t parts, siz
   HR_UNROLL for (size_t r = 0; r < rows; r++)
     HR_UNROLL for (size_t p = 0; p < parts; p++) c[r][p] = lanes_load(query[r]->out + i + p * 16);
   for (size_t j = begin; j < end; j++) {
-    lanes v[PARTS];
     ahead = fetch(type, ahead, parts * 16);
-    HR_UNROLL for (size_t p = 0; p < parts; p++)
-      v[p] = cached16(type, a->values, (g->base + j) * g->padded + i + p * 16);
-    HR_UNROLL for (size_t r = 0; r < rows; r++) {
-      lanes weight = lanes_spread(s + r * HR_KEY_BLOCK + j);
-      HR_UNROLL for (size_t p = 0; p < parts; p++) c[r][p] = lanes_fma(weight, v[p], c[r][p]);
-    }
+    value_step(type, (const char *)a->values + cached_bytes(type, j * g->padded + i), parts, rows,
+               s + j, c);
   }
   HR_UNROLL for (size_t r = 0; r < rows; r++)
     HR_UNROLL for (size_t p = 0; p < parts; p++) lanes_store(query[r]->out + i + p * 16, c[r][p]);
@@ -134,7 +148,7 @@ HR_INLINE void values(const hr_attend *a, cache_type type, size_t rows,
  * group see, then the common ones, then the rest. */
 HR_INLINE void all_values(const hr_attend *a, cache_type type, size_t rows, group *g) {
   bool common = g->first_all < g->end_all;
-  g->ahead = (const char *)a->keys + cached_bytes(type, (g->base + HR_KEY_BLOCK) * a->width);
+  g->ahead = (const char *)a->values + cached_bytes(type, g->first_any * g->padded) + AHEAD;
   for (size_t r = 0; r < rows; r++) {
     memset(g->query[r]->out, 0, g->padded * sizeof(float));
     values(a, type, 1, &g->query[r], g->s[r], g, g->first[r], common ? g->first_all : g->end[r]);
@@ -169,23 +183,39 @@ HR_INLINE void bend_scores(const hr_attend *a, const hr_query *query, size_t bas
   }
 }
 
+/* Sixteen scores from j on: all, or those in first .. end - 1. */
+HR_INLINE lanes largest_of(lanes m, const float *s, size_t j, bool all, size_t first, size_t end) {
+  lanes t = lanes_load(s + j);
+  if (!all) t = lanes_select(mask_between(first, end, j), t, lanes_set(-__builtin_inff()));
+  return lanes_max(t, m);
+}
+
 /* The largest score that a query sees. */
-HR_INLINE float largest_score(size_t first, size_t end, const float *s) {
-  lanes none = lanes_set(-__builtin_inff()), m = none;
-  for (size_t j = first / 16 * 16; j < end; j += 16)
-    m = lanes_max(lanes_select(mask_between(first, end, j), lanes_load(s + j), none), m);
+static float largest_score(size_t first, size_t end, const float *s) {
+  lanes m = lanes_set(-__builtin_inff());
+  size_t j = first / 16 * 16;
+  if (j < first) m = largest_of(m, s, j, false, first, end), j += 16;
+  for (; j + 16 <= end; j += 16) m = largest_of(m, s, j, true, first, end);
+  if (j < end) m = largest_of(m, s, j, false, first, end);
   return lanes_fold_max(m);
 }
 
-/* From scores to p_j and their sum. A lane of the sum is never -0, so that adding
- * the +0 of a key outside the range leaves it as it is. */
-HR_INLINE float soften(size_t first, size_t end, float largest, float *s) {
+/* p_j of sixteen scores, and the sum. A lane of the sum is never -0, so that adding the +0
+ * of a key outside the range leaves it as it is. */
+HR_INLINE lanes soften_some(lanes sum, lanes largest, float *s, size_t j, bool all, size_t first,
+                            size_t end) {
+  lanes e = lanes_exp_below(lanes_sub(lanes_load(s + j), largest));
+  lanes_store(s + j, e);
+  return lanes_add(sum, all ? e : lanes_keep(mask_between(first, end, j), e));
+}
+
+/* From scores to p_j and their sum. */
+static float soften(size_t first, size_t end, float largest, float *s) {
   lanes m = lanes_set(largest), sum = lanes_set(0.0f);
-  for (size_t j = first / 16 * 16; j < end; j += 16) {
-    lanes e = lanes_exp_below(lanes_sub(lanes_load(s + j), m));
-    lanes_store(s + j, e);
-    sum = lanes_add(sum, lanes_keep(mask_between(first, end, j), e));
-  }
+  size_t j = first / 16 * 16;
+  if (j < first) sum = soften_some(sum, m, s, j, false, first, end), j += 16;
+  for (; j + 16 <= end; j += 16) sum = soften_some(sum, m, s, j, true, first, end);
+  if (j < end) sum = soften_some(sum, m, s, j, false, first, end);
   return lanes_fold_add(sum);
 }
 

@@ -230,24 +230,24 @@ void KERNEL(narrow_bf16)(const float *x, uint16_t *y, size_t n) {
   }
 }
 
-void KERNEL(store_key_f32)(const float *x, size_t width, void *cache, size_t position) {
-  float *out = (float *)cache + position / 16 * 16 * width + position % 16;
-  for (size_t i = 0; i < width; i++) out[i * 16] = x[i];
+void KERNEL(store_key_f32)(const float *x, size_t width, void *block, size_t position) {
+  float *out = (float *)block + hr_key_at(width, position);
+  for (size_t i = 0; i < width; i++) out[i * HR_KEY_PANEL] = x[i];
 }
-void KERNEL(store_key_f16)(const float *x, size_t width, void *cache, size_t position) {
-  uint16_t *out = (uint16_t *)cache + position / 16 * 16 * width + position % 16;
+void KERNEL(store_key_f16)(const float *x, size_t width, void *block, size_t position) {
+  uint16_t *out = (uint16_t *)block + hr_key_at(width, position);
   uint16_t half[16];
-  for (size_t i = 0; i < width; i += 16, out += 16 * 16) {
+  for (size_t i = 0; i < width; i += 16, out += 16 * HR_KEY_PANEL) {
     size_t n = part_of(width, i);
     store16(half, lanes_to_half(lanes_load_up_to(x + i, n)), 16);
-    for (size_t at = 0; at < n; at++) out[at * 16] = half[at];
+    for (size_t at = 0; at < n; at++) out[at * HR_KEY_PANEL] = half[at];
   }
 }
-void KERNEL(store_value_f32)(const float *x, size_t width, void *cache, size_t position) {
-  memcpy((float *)cache + position * hr_round_up(width, 16), x, width * sizeof *x);
+void KERNEL(store_value_f32)(const float *x, size_t width, void *block, size_t position) {
+  memcpy((float *)block + position * hr_round_up(width, 16), x, width * sizeof *x);
 }
-void KERNEL(store_value_f16)(const float *x, size_t width, void *cache, size_t position) {
-  KERNEL(narrow_f16)(x, (uint16_t *)cache + position * hr_round_up(width, 16), width);
+void KERNEL(store_value_f16)(const float *x, size_t width, void *block, size_t position) {
+  KERNEL(narrow_f16)(x, (uint16_t *)block + position * hr_round_up(width, 16), width);
 }
 
 HR_INLINE lanes lanes_relu(lanes x) {

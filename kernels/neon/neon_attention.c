@@ -36,31 +36,32 @@ static void bend(const hr_attend *a, const hr_query *query, size_t position, flo
   }
 }
 
-/* Scores of some panels of keys from key j of the block on. */
-HR_INLINE void score_panels(const hr_attend *a, hr_panel_type type, int panels, int rows,
-                            const float *const *q, size_t j, float (*s)[HR_KEY_BLOCK]) {
-  size_t at = ((size_t)a->block * HR_KEY_BLOCK + j) * a->width;
-  hr_neon_columns m = {(const char *)a->keys + at * (type == HR_PANEL_F32 ? 4 : 2), HR_LANES,
-                       HR_LANES * (size_t)a->width};
+/* Scores of some sixteens of a panel's keys, from key j of the block on. */
+HR_INLINE void score_sixteens(const hr_attend *a, hr_panel_type type, int sixteens, int rows,
+                              const float *const *q, size_t j, float (*s)[HR_KEY_BLOCK]) {
+  size_t at = hr_key_at(a->width, j);
+  hr_neon_columns m = {(const char *)a->keys + at * (type == HR_PANEL_F32 ? 4 : 2), HR_KEY_PANEL,
+                       HR_LANES};
   float32x4_t c[TOGETHER][HR_QUADS];
-  HR_UNROLL for (int t = 0; t < panels * rows; t++)
+  HR_UNROLL for (int t = 0; t < sixteens * rows; t++)
     HR_UNROLL for (int i = 0; i < HR_QUADS; i++) c[t][i] = vdupq_n_f32(0.0f);
-  hr_neon_chain(type, panels, rows, m, q, a->width, c);
-  HR_UNROLL for (int p = 0; p < panels; p++)
+  hr_neon_chain(type, sixteens, rows, m, q, a->width, c);
+  HR_UNROLL for (int p = 0; p < sixteens; p++)
     HR_UNROLL for (int r = 0; r < rows; r++)
       HR_UNROLL for (int i = 0; i < HR_QUADS; i++)
         vst1q_f32(&s[r][j + (size_t)(HR_LANES * p + 4 * i)], c[p * rows + r][i]);
 }
 
-/* Scores of the panels that hold the keys of all. */
+/* Scores of the sixteens that hold the keys of all. */
 HR_INLINE void scores(const hr_attend *a, hr_panel_type type, int rows, const hr_query *query,
                       range all, float (*s)[HR_KEY_BLOCK]) {
   const float *q[TOGETHER];
-  size_t begin = all.first / HR_LANES * HR_LANES, j = begin;
+  size_t begin = all.first / HR_LANES * HR_LANES;
+  size_t j = rows == 1 ? all.first / HR_KEY_PANEL * HR_KEY_PANEL : begin;
   HR_UNROLL for (int r = 0; r < rows; r++) q[r] = query[r].q;
   for (; rows == 1 && j + 48 < all.end; j += 64)
-    score_panels(a, type, TOGETHER / rows, rows, q, j, s);
-  for (; j < all.end; j += HR_LANES) score_panels(a, type, 1, rows, q, j, s);
+    score_sixteens(a, type, TOGETHER / rows, rows, q, j, s);
+  for (; j < all.end; j += HR_LANES) score_sixteens(a, type, 1, rows, q, j, s);
   for (int r = 0; r < rows; r++) {
     if (a->cap == 0.0f && hr_float_bits(query[r].slope) == 0) continue; /* adds -0 to each */
     for (j = begin; j < all.end; j += HR_LANES)
@@ -68,7 +69,7 @@ HR_INLINE void scores(const hr_attend *a, hr_panel_type type, int rows, const hr
   }
 }
 
-/* Scores of one query to exponentials. What the panels hold besides its visible
+/* Scores of one query to exponentials. What the sixteens hold besides its visible
  * keys becomes -infinity, whose exponential adds +0 to the sum (or NaN, when
  * the sum is NaN anyway). */
 static void softmax(const hr_query *query, range v, float *s) {
@@ -84,7 +85,7 @@ static void softmax(const hr_query *query, range v, float *s) {
 HR_INLINE void value_columns(const hr_attend *a, hr_panel_type type, int panels, int rows, range v,
                              const hr_query *query, size_t i, float (*s)[HR_KEY_BLOCK]) {
   size_t padded = hr_round_up(a->width, HR_LANES);
-  size_t at = ((size_t)a->block * HR_KEY_BLOCK + v.first) * padded + i;
+  size_t at = v.first * padded + i;
   hr_neon_columns m = {(const char *)a->values + at * (type == HR_PANEL_F32 ? 4 : 2), padded,
                        HR_LANES};
   const float *p[TOGETHER];

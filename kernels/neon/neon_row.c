@@ -220,19 +220,18 @@ void hr_narrow_bf16__neon(const float *x, uint16_t *y, size_t n) {
   for (; i < n; i++) y[i] = hr_narrow_brain(x[i]);
 }
 
-void hr_store_key_f16__neon(const float *x, size_t width, void *cache, size_t position) {
-  uint16_t *out =
-      (uint16_t *)cache + position / HR_LANES * HR_LANES * width + position % HR_LANES;
+void hr_store_key_f16__neon(const float *x, size_t width, void *block, size_t position) {
+  uint16_t *out = (uint16_t *)block + hr_key_at(width, position);
   size_t i = 0;
   for (; i + 4 <= width; i += 4) {
     uint16x4_t h = narrow_half4(vld1q_f32(x + i));
-    vst1_lane_u16(out + i * HR_LANES, h, 0);
-    vst1_lane_u16(out + (i + 1) * HR_LANES, h, 1);
-    vst1_lane_u16(out + (i + 2) * HR_LANES, h, 2);
-    vst1_lane_u16(out + (i + 3) * HR_LANES, h, 3);
+    vst1_lane_u16(out + i * HR_KEY_PANEL, h, 0);
+    vst1_lane_u16(out + (i + 1) * HR_KEY_PANEL, h, 1);
+    vst1_lane_u16(out + (i + 2) * HR_KEY_PANEL, h, 2);
+    vst1_lane_u16(out + (i + 3) * HR_KEY_PANEL, h, 3);
   }
-  for (; i < width; i++) out[i * HR_LANES] = hr_narrow_half(x[i]);
+  for (; i < width; i++) out[i * HR_KEY_PANEL] = hr_narrow_half(x[i]);
 }
-void hr_store_value_f16__neon(const float *x, size_t width, void *cache, size_t position) {
-  hr_narrow_f16__neon(x, (uint16_t *)cache + position * hr_round_up(width, HR_LANES), width);
+void hr_store_value_f16__neon(const float *x, size_t width, void *block, size_t position) {
+  hr_narrow_f16__neon(x, (uint16_t *)block + position * hr_round_up(width, HR_LANES), width);
 }

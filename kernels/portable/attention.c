@@ -22,7 +22,7 @@ __attribute__((always_inline)) static inline void scores(const hr_attend *a, cac
   for (size_t j = first / 16 * 16; j < end; j += 16) {
     float acc[HR_LANES] = {0}, k[HR_LANES];
     for (size_t i = 0; i < a->width; i++) {
-      cached16(type, a->keys, (base + j) * a->width + i * 16, k);
+      cached16(type, a->keys, hr_key_at(a->width, j) + i * HR_KEY_PANEL, k);
       hr_fma16(k, query->q[i], acc);
     }
     for (size_t lane = 0; lane < HR_LANES; lane++) {
@@ -55,7 +55,7 @@ __attribute__((always_inline)) static inline void attend(const hr_attend *a, cac
   for (size_t i = 0; i < padded; i += HR_LANES) {
     float acc[HR_LANES] = {0}, v[HR_LANES];
     for (size_t j = first; j < end; j++) {
-      cached16(type, a->values, (base + j) * padded + i, v);
+      cached16(type, a->values, j * padded + i, v);
       hr_fma16(v, s[j], acc);
     }
     memcpy(query->out + i, acc, sizeof acc);
@@ -80,19 +80,19 @@ void hr_attend_merge__portable(float *m, float *l, float *o, float bm, float bl,
   for (size_t i = 0; i < n; i++) o[i] = hr_fmaf(bo[i], b, o[i] * a);
 }
 
-void hr_store_key_f32__portable(const float *x, size_t width, void *cache, size_t position) {
-  float *out = (float *)cache + position / 16 * 16 * width + position % 16;
-  for (size_t i = 0; i < width; i++) out[i * 16] = x[i];
+void hr_store_key_f32__portable(const float *x, size_t width, void *block, size_t position) {
+  float *out = (float *)block + hr_key_at(width, position);
+  for (size_t i = 0; i < width; i++) out[i * HR_KEY_PANEL] = x[i];
 }
-void hr_store_key_f16__portable(const float *x, size_t width, void *cache, size_t position) {
-  uint16_t *out = (uint16_t *)cache + position / 16 * 16 * width + position % 16;
-  for (size_t i = 0; i < width; i++) out[i * 16] = hr_narrow_half(x[i]);
+void hr_store_key_f16__portable(const float *x, size_t width, void *block, size_t position) {
+  uint16_t *out = (uint16_t *)block + hr_key_at(width, position);
+  for (size_t i = 0; i < width; i++) out[i * HR_KEY_PANEL] = hr_narrow_half(x[i]);
 }
-void hr_store_value_f32__portable(const float *x, size_t width, void *cache, size_t position) {
-  float *out = (float *)cache + position * hr_round_up(width, 16);
+void hr_store_value_f32__portable(const float *x, size_t width, void *block, size_t position) {
+  float *out = (float *)block + position * hr_round_up(width, 16);
   for (size_t i = 0; i < width; i++) out[i] = x[i];
 }
-void hr_store_value_f16__portable(const float *x, size_t width, void *cache, size_t position) {
-  uint16_t *out = (uint16_t *)cache + position * hr_round_up(width, 16);
+void hr_store_value_f16__portable(const float *x, size_t width, void *block, size_t position) {
+  uint16_t *out = (uint16_t *)block + position * hr_round_up(width, 16);
   for (size_t i = 0; i < width; i++) out[i] = hr_narrow_half(x[i]);
 }

@@ -6,20 +6,18 @@
 
 #include "block/pass.h"
 
-static char *cached_head(const hr_kv_cache *c, uint32_t layer, size_t head) {
-  return c->data + ((size_t)layer * c->kv_heads + head) * (c->key_bytes + c->value_bytes);
-}
+typedef struct cached_block {
+  char *keys, *values;
+} cached_block;
 
-/* Where the keys and values of a text begin: its position 0. */
-static void *cached_keys(const hr_pass *pass, const hr_span *span, uint32_t layer, size_t head) {
-  size_t element = pass->cache->half ? 2 : 4;
-  return cached_head(pass->cache, layer, head) +
-         span->text.slot * pass->model->description.head_width * element;
-}
-static void *cached_values(const hr_pass *pass, const hr_span *span, uint32_t layer, size_t head) {
-  size_t element = pass->cache->half ? 2 : 4;
-  return cached_head(pass->cache, layer, head) + pass->cache->key_bytes +
-         span->text.slot * hr_round_up(pass->model->description.head_width, 16) * element;
+/* Where a block of keys of a text lies. Its last one may have room for fewer. */
+static cached_block block_of(const hr_pass *pass, const hr_span *span, uint32_t layer,
+                             size_t kv_head, size_t block) {
+  const hr_kv_cache *c = pass->cache;
+  size_t first = block * HR_KEY_BLOCK, keys = hr_min_size(span->text.room - first, HR_KEY_BLOCK);
+  size_t head = (c->layers > 1 ? layer : 0) * (size_t)c->kv_heads + kv_head;
+  char *at = c->data + (head * c->capacity + span->text.slot + first) * c->position_bytes;
+  return (cached_block){at, at + keys * pass->model->description.head_width * (c->half ? 2 : 4)};
 }
 
 void hr_attention_inputs(hr_pass *pass, unsigned thread, unsigned threads, const hr_layer *layer) {
@@ -67,12 +65,11 @@ static void place_key(const hr_pass *pass, uint32_t index, size_t row, size_t kv
   const float *value = ws->value + row * ws->kv_stride + kv_head * width;
   turn(pass, &layer->key_norm, row, key);
   const hr_span *span = hr_span_of_row(pass, row);
-  size_t position = hr_position_of(span, row);
-  void *keys = cached_keys(pass, span, index, kv_head);
-  void *values = cached_values(pass, span, index, kv_head);
-  (pass->cache->half ? kernels->store_key_f16 : kernels->store_key_f32)(key, width, keys, position);
-  (pass->cache->half ? kernels->store_value_f16 : kernels->store_value_f32)(value, width, values,
-                                                                            position);
+  size_t position = hr_position_of(span, row), at = position % HR_KEY_BLOCK;
+  cached_block to = block_of(pass, span, index, kv_head, position / HR_KEY_BLOCK);
+  (pass->cache->half ? kernels->store_key_f16 : kernels->store_key_f32)(key, width, to.keys, at);
+  (pass->cache->half ? kernels->store_value_f16 : kernels->store_value_f32)(value, width,
+                                                                            to.values, at);
 }
 
 /* One key/value head of one row, and the queries that share it. */
@@ -116,9 +113,10 @@ static hr_query query_of(const hr_pass *pass, const hr_span *span, uint32_t laye
 static void attend_block(const hr_pass *pass, const hr_span *span, uint32_t layer, size_t kv_head,
                          size_t block, const hr_query *query, size_t count) {
   const hr_description *d = &pass->model->description;
+  cached_block cached = block_of(pass, span, layer, kv_head, block);
   hr_attend attend = {
-      .keys = cached_keys(pass, span, layer, kv_head),
-      .values = cached_values(pass, span, layer, kv_head),
+      .keys = cached.keys,
+      .values = cached.values,
       .width = d->head_width,
       .block = (uint32_t)block,
       .cap = d->score_cap,

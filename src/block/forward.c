@@ -68,8 +68,8 @@ static void run_pass(void *arg, unsigned thread, unsigned threads) {
 }
 
 /* Notes the texts of a request, and what is counted through all of them. */
-static void note_texts(hr_workspace *ws, const hr_request *request) {
-  const hr_text all = {.rows = request->rows, .start = request->start};
+static void note_texts(hr_workspace *ws, const hr_request *request, size_t room) {
+  const hr_text all = {.rows = request->rows, .start = request->start, .room = room};
   const hr_text *texts = request->texts ? request->texts : &all;
   ws->spans = request->texts ? request->text_count : 1;
   size_t tile = hr_tile_rows(&ws->model->description), row = 0, tiles = 0;
@@ -108,7 +108,7 @@ hr_status hr_forward(hr_workspace *ws, hr_team *team, unsigned threads, hr_kv_ca
                   .cache = cache, .request = request,
                   .shares = hr_team_shares(team, threads)};
   hr_tiles_clear(&ws->tiles);
-  note_texts(ws, request);
+  note_texts(ws, request, cache->room);
   return hr_team_run(team, threads, run_pass, &pass, err);
 }
 
@@ -305,20 +305,17 @@ void hr_workspace_free(hr_workspace *ws) {
 /* Everything but the memory; false when that would not fit a size_t. */
 static bool lay_out_cache(hr_kv_cache *cache, const hr_description *d, size_t positions,
                           bool half) {
-  size_t element = half ? 2 : 4, head, bytes;
-  size_t capacity = hr_round_up(positions, HR_PANEL_ROWS);
-  bool fits = hr_mul_size(capacity, element * hr_round_up(d->head_width, 16), &head) &&
-              hr_mul_size(head * 2, (size_t)d->layers * d->kv_heads, &bytes) && head < SIZE_MAX / 2;
-  if (!fits) return false;
+  size_t head;
   *cache = (hr_kv_cache){
       .half = half,
-      .capacity = capacity,
-      .key_bytes = hr_round_up(capacity * element * d->head_width, 64),
-      .value_bytes = head,
+      .capacity = hr_round_up(positions, HR_KEY_PANEL),
+      .position_bytes = (d->head_width + hr_round_up(d->head_width, 16)) * (half ? 2u : 4u),
+      .layers = d->mask == HR_MASK_FULL ? 1 : d->layers,
       .kv_heads = d->kv_heads,
   };
-  cache->bytes = (cache->key_bytes + cache->value_bytes) * d->layers * d->kv_heads;
-  return true;
+  return cache->capacity >= positions &&
+         hr_mul_size(cache->capacity, cache->position_bytes, &head) &&
+         hr_mul_size(head, (size_t)cache->layers * cache->kv_heads, &cache->bytes);
 }
 
 size_t hr_kv_cache_bytes(const hr_description *d, size_t positions, bool half) {
@@ -330,6 +327,7 @@ hr_status hr_kv_cache_init(hr_kv_cache *cache, const hr_description *d, size_t p
                            hr_error *err) {
   if (!lay_out_cache(cache, d, positions, half))
     return hr_fail_memory(err, "KV cache", SIZE_MAX);
+  cache->room = cache->capacity;
   cache->data = hr_alloc_pages(cache->bytes);
   return cache->data ? HR_OK : hr_fail_memory(err, "KV cache", cache->bytes);
 }

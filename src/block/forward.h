@@ -8,13 +8,14 @@
 #include "kernels/kernels.h"
 #include "sched/team.h"
 
-/* Keys and values of every layer and key/value head; layout in kernels/layout.h. */
+/* Keys and values of every layer and key/value head; layout in kernels/layout.h. With the full
+ * mask a text is one pass, and all layers take turns with one place. */
 typedef struct hr_kv_cache {
-  bool half;            /* fp16 instead of fp32 */
-  size_t capacity;      /* positions, a multiple of 16 */
-  size_t key_bytes;     /* of one head of one layer */
-  size_t value_bytes;
-  uint32_t kv_heads;
+  bool half;             /* fp16 instead of fp32 */
+  size_t capacity;       /* positions, a multiple of HR_KEY_PANEL */
+  size_t room;           /* of them, for a text that no hr_text places: all, unless told else */
+  size_t position_bytes; /* of one head of one layer: a key and a value */
+  uint32_t layers, kv_heads;
   char *data;
   size_t bytes;
 } hr_kv_cache;
@@ -43,7 +44,8 @@ typedef struct hr_workspace hr_workspace;
 typedef struct hr_text {
   size_t rows;  /* at least 1 */
   size_t start; /* position of the first */
-  size_t slot;  /* place in the cache of its position 0; a multiple of HR_PANEL_ROWS */
+  size_t slot;  /* place in the cache of its position 0; a multiple of HR_KEY_PANEL */
+  size_t room;  /* positions from there on that are its own; a multiple too */
 } hr_text;
 
 /* What a pass is asked to do. */
@@ -51,8 +53,8 @@ typedef struct hr_request {
   const int32_t *ids;   /* [rows], each below the vocabulary's size */
   size_t rows;          /* at most the workspace's */
   size_t start;         /* position of the first row; start + rows fits the cache */
-  const hr_text *texts; /* [text_count], their rows one behind the other; each fits the cache
-                           from slot on, and none overlaps another. NULL: all rows are one text
+  const hr_text *texts; /* [text_count], their rows one behind the other; each fits its
+                           room, and no room overlaps another. NULL: all rows are one text
                            from start, at slot 0 */
   size_t text_count;
   size_t logits_from;   /* first row whose logits are wanted; rows: none */

@@ -55,8 +55,7 @@ static size_t visible(const hr_description *d, uint32_t layer, size_t position, 
 static void add_attention(const hr_session *s, size_t start, size_t rows, bench_work *work) {
   const hr_description *d = &s->model->loaded.transformer.description;
   double heads = (double)d->heads * 2 * (double)d->head_width;
-  double position = (double)(s->cache.key_bytes + s->cache.value_bytes) /
-                    (double)s->cache.capacity * (double)d->kv_heads;
+  double position = (double)s->cache.position_bytes * (double)d->kv_heads;
   for (uint32_t l = 0; l < d->layers; l++) {
     for (size_t i = 0; i < rows; i++)
       work->float_macs += (double)visible(d, l, start + i, start + rows) * heads;

@@ -72,11 +72,6 @@ static hr_status check_pieces(hr_session *s, const hr_batch_piece *pieces, size_
   return status;
 }
 
-/* Every sequence has as much of the cache, from a panel of keys on. */
-static size_t slot_of(const hr_session *s, size_t sequence) {
-  return sequence * hr_round_up(s->context, HR_PANEL_ROWS);
-}
-
 /* As many tokens as a pass takes; only its last piece can be cut. */
 static void fill_pass(const hr_session *s, const hr_batch_piece *pieces, size_t count,
                       hr_logits_rows rows, cursor *at, hr_request *request) {
@@ -87,7 +82,8 @@ static void fill_pass(const hr_session *s, const hr_batch_piece *pieces, size_t 
     size_t n = left < room ? left : room;
     memcpy(b->ids + request->rows, p->ids + at->token, n * sizeof *b->ids);
     b->texts[request->text_count++] = (hr_text){
-        .rows = n, .start = s->position[p->sequence], .slot = slot_of(s, p->sequence)};
+        .rows = n, .start = s->position[p->sequence], .slot = p->sequence * s->cache.room,
+        .room = s->cache.room};
     request->rows += n;
     if (rows == HR_LOGITS_ALL)
       for (size_t r = request->rows - n; r < request->rows; r++)

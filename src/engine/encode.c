@@ -134,7 +134,7 @@ static size_t fill_pass(const hr_session *s, const hr_tokens *texts, size_t coun
   struct hr_encoded *e = s->encoded;
   size_t n = 0, slot = 0;
   for (; n < count && texts[n].count <= s->chunk - request->rows &&
-         hr_round_up(texts[n].count, HR_PANEL_ROWS) <= s->cache.capacity - slot;
+         hr_round_up(texts[n].count, HR_KEY_PANEL) <= s->cache.capacity - slot;
        n++) {
     const hr_tokens *t = &texts[n];
     memcpy(e->ids + request->rows, t->ids, t->count * sizeof *e->ids);
@@ -142,9 +142,10 @@ static size_t fill_pass(const hr_session *s, const hr_tokens *texts, size_t coun
       memcpy(e->types + request->rows, t->types, t->count * sizeof *e->types);
     else
       memset(e->types + request->rows, 0, t->count * sizeof *e->types);
-    e->pass[n] = (hr_text){.rows = t->count, .slot = slot};
+    e->pass[n] = (hr_text){
+        .rows = t->count, .slot = slot, .room = hr_round_up(t->count, HR_KEY_PANEL)};
     request->rows += t->count;
-    slot += hr_round_up(t->count, HR_PANEL_ROWS);
+    slot += e->pass[n].room;
   }
   return n;
 }

@@ -10,6 +10,9 @@
 #include "sched/fpenv.h"
 
 enum { DEFAULT_CONTEXT = 4096, DEFAULT_CHUNK = 512, MOST_POSITIONS = 1 << 28 };
+/* With the full mask the cache has room for that many times the context: texts begin at panels of
+ * keys, and short ones leave most of theirs empty. It is one layer's. */
+enum { SHORT_TEXTS = 4 };
 
 static const hr_session_options default_options = {.size = sizeof default_options};
 
@@ -40,7 +43,7 @@ static hr_status check_options(const hr_model *model, const hr_session_options *
     return hr_fail(err, HR_ERROR_USAGE, "a context of %zu was asked for, expected at most %zu",
                    o->context, (size_t)MOST_POSITIONS);
   size_t context = o->context ? o->context : hr_default_context(&t->description);
-  size_t most_sequences = MOST_POSITIONS / hr_round_up(context ? context : 1, HR_PANEL_ROWS);
+  size_t most_sequences = MOST_POSITIONS / hr_round_up(context ? context : 1, HR_KEY_PANEL);
   if (o->sequences > most_sequences)
     return hr_fail(err, HR_ERROR_USAGE,
                    "%zu sequences of %zu positions were asked for, expected at most %zu of them",
@@ -73,7 +76,8 @@ static sizes sizes_of(const hr_model *model, const hr_session_options *o) {
   sizes z = {.context = o->context ? o->context : hr_default_context(d),
              .sequences = o->sequences ? o->sequences : 1};
   z.positions = z.sequences == 1 ? z.context
-                                 : z.sequences * hr_round_up(z.context, HR_PANEL_ROWS);
+                                 : z.sequences * hr_round_up(z.context, HR_KEY_PANEL);
+  if (d->mask == HR_MASK_FULL) z.positions *= SHORT_TEXTS;
   z.chunk = chunk_of(d, o, &z);
   z.half = o->cache == HR_CACHE_AUTO ? !model->loaded.all_f32 : o->cache == HR_CACHE_F16;
   return z;
@@ -124,7 +128,9 @@ static hr_status set_up(hr_session *s, const hr_session_options *o, hr_error *er
   s->workspace = hr_workspace_create(&model->loaded.transformer, &model->kernels, s->chunk,
                                      s->context, one > many ? one : many, err);
   if (!s->workspace) return err->status;
-  return hr_kv_cache_init(&s->cache, d, z.positions, z.half, err);
+  hr_status status = hr_kv_cache_init(&s->cache, d, z.positions, z.half, err);
+  s->cache.room = hr_round_up(z.context, HR_KEY_PANEL); /* every sequence has as much */
+  return status;
 }
 
 /* As many as a team has seats: the larger of the two counts. */

@@ -12,12 +12,13 @@ static const size_t counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 1
 enum { WIDTHS = sizeof widths / sizeof *widths, COUNTS = sizeof counts / sizeof *counts };
 enum { MOST_QUERIES = 32, SEEDS = WIDTHS * COUNTS };
 
-/* A cache of one head, queries over it and room for their results. */
+/* A block of one head's cache, queries over it and room for their results. */
 typedef struct scene {
   hr_attend_fn *slot;
   hr_attend attend;
   bool typical;
-  uint32_t filled, positions; /* keys there are, and room for so many */
+  uint32_t filled;    /* keys of the cache */
+  uint32_t positions; /* of the block: room for so many */
   hr_buffer keys, values, q, out, scalars;
   hr_query queries[MOST_QUERIES];
 } scene;
@@ -100,7 +101,8 @@ static void scene_new(scene *s, hr_attend_fn *slot, uint64_t seed, bool half, si
   hr_values kinds[3];
   set_shape(&random, s, seed, kinds);
   s->slot = slot;
-  s->positions = (s->filled + 15) / 16 * 16;
+  uint32_t base = s->attend.block * HR_KEY_BLOCK, left = s->filled > base ? s->filled - base : 1;
+  s->positions = (uint32_t)hr_round_up(left < HR_KEY_BLOCK ? left : HR_KEY_BLOCK, HR_KEY_PANEL);
   size_t width = s->attend.width, padded = hr_round_up(width, 16), size = half ? 2 : 4;
   size_t count = s->attend.count;
   s->keys = hr_buffer_new(s->positions * width * size, 0);
@@ -229,13 +231,13 @@ typedef struct store_call {
   hr_store_fn *slot;
   const float *x;
   size_t width;
-  void *cache;
+  void *block;
   size_t position;
 } store_call;
 
 static void call_store(const void *operands) {
   const store_call *o = operands;
-  o->slot(o->x, o->width, o->cache, o->position);
+  o->slot(o->x, o->width, o->block, o->position);
 }
 
 static void check_store_slot(hr_store_fn *of_ref, hr_store_fn *tested, const char *name, bool half,
@@ -244,29 +246,29 @@ static void check_store_slot(hr_store_fn *of_ref, hr_store_fn *tested, const cha
   for (uint64_t seed = HR_TYPICAL; seed <= 390; seed++) {
     hr_random random = {seed};
     size_t width = seed == HR_TYPICAL ? 64 : 1 + (seed - 1) % 130;
-    size_t padded = hr_round_up(width, 16), room = 48;
+    size_t padded = hr_round_up(width, 16), room = 2 * HR_KEY_PANEL;
     size_t position = hr_random_below(&random, room), size = half ? 2 : 4;
     hr_buffer x = hr_buffer_new(width * 4, 4);
     hr_buffer expected = hr_buffer_new(room * padded * size, 0);
-    hr_buffer cache = hr_buffer_new(expected.bytes, 0);
+    hr_buffer block = hr_buffer_new(expected.bytes, 0);
     hr_fill_floats(&random, x.data, width, (hr_values)(seed % HR_VALUES_KINDS));
     hr_buffer_keep(&x);
     memset(expected.data, 0x11, expected.bytes);
-    hr_buffer_same(&cache, &expected);
+    hr_buffer_same(&block, &expected);
     store_call a = {of_ref, x.data, width, expected.data, position}, b = a;
     b.slot = tested;
-    b.cache = cache.data;
+    b.block = block.data;
     hr_case c = hr_case_new(report, name, seed, "width=%zu position=%zu", width, position);
     hr_case_run(&c, call_store, &a, &b);
     if (half)
-      hr_expect_halves(&c, "cache", false, &expected, &cache);
+      hr_expect_halves(&c, "block", false, &expected, &block);
     else
-      hr_expect_floats(&c, "cache", &expected, &cache);
+      hr_expect_floats(&c, "block", &expected, &block);
     hr_expect_kept(&c, "x", &x);
     hr_case_end(&c);
     hr_buffer_free(&x);
     hr_buffer_free(&expected);
-    hr_buffer_free(&cache);
+    hr_buffer_free(&block);
   }
 }
 

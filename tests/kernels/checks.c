@@ -104,9 +104,9 @@ static void wrong_in_wide_heads(const hr_attend *a) {
   right.attend_f32(a);
   if (a->width > 256 && a->count) flip(a->queries[0].out + 256);
 }
-static void wrong_store(const float *x, size_t width, void *cache, size_t position) {
-  right.store_value_f16(x, width, cache, position);
-  if (width % 16) ((uint16_t *)cache)[position * hr_round_up(width, 16) + width] = 1;
+static void wrong_store(const float *x, size_t width, void *block, size_t position) {
+  right.store_value_f16(x, width, block, position);
+  if (width % 16) ((uint16_t *)block)[position * hr_round_up(width, 16) + width] = 1;
 }
 static void wrong_rope(float *x, const float *cosines, const float *sines, size_t half) {
   right.rope_pairs(x, cosines, sines, half);
