@@ -179,9 +179,21 @@ static size_t most_blocks(const hr_workspace *ws) {
   return (ws->positions + HR_KEY_BLOCK - 1) / HR_KEY_BLOCK;
 }
 
-/* One row and one block of keys of one key/value head, by itself: the queries are
- * turned by everybody who needs them, and the block that the row's key belongs to
- * gets it from whoever attends to it. */
+/* The queries of one row that share a key/value head, turned, in the thread's own memory. */
+static void place_queries(const hr_pass *pass, unsigned thread, uint32_t layer, size_t kv_head) {
+  const hr_description *d = &pass->model->description;
+  const hr_workspace *ws = pass->ws;
+  const hr_private *own = &ws->private[thread];
+  size_t group = d->heads / d->kv_heads;
+  for (size_t g = 0; g < group; g++) {
+    float *query = own->block_out + g * ws->out_stride;
+    memcpy(query, ws->query + (kv_head * group + g) * d->head_width, d->head_width * sizeof *query);
+    place_query(pass, layer, 0, query);
+  }
+}
+
+/* One row and one block of keys of one key/value head, by itself. The block that the row's key
+ * belongs to gets it from whoever attends to it. */
 static void attend_part(const hr_pass *pass, unsigned thread, uint32_t layer, size_t kv_head,
                         size_t block) {
   const hr_description *d = &pass->model->description;
@@ -190,12 +202,9 @@ static void attend_part(const hr_pass *pass, unsigned thread, uint32_t layer, si
   size_t group = d->heads / d->kv_heads;
   for (size_t g = 0; g < group; g++) {
     size_t head = kv_head * group + g, at = head * most_blocks(ws) + block;
-    float *query = own->block_out + g * ws->out_stride;
-    memcpy(query, ws->query + head * d->head_width, d->head_width * sizeof *query);
-    place_query(pass, layer, 0, query);
     own->query[g] = query_of(pass, ws->span, layer, 0, head, &ws->part_max[at],
                              &ws->part_sum[at], ws->part_out + at * ws->out_stride);
-    own->query[g].q = query;
+    own->query[g].q = own->block_out + g * ws->out_stride;
   }
   if (block == ws->span->text.start / HR_KEY_BLOCK) place_key(pass, layer, 0, kv_head);
   hr_mark(pass, thread, HR_PART_PLACE);
@@ -229,9 +238,14 @@ static void attend_along_keys(hr_pass *pass, unsigned thread, unsigned threads, 
   hr_step step = hr_begin_step(pass, thread, threads, d->kv_heads * blocks,
                                HR_KEY_BLOCK * bytes_of_key(pass));
   step.tiles.single = true;
+  size_t placed = SIZE_MAX;
   for (hr_range run; hr_next_run(&step, &run);)
-    for (size_t u = run.begin; u < run.end; u++)
-      attend_part(pass, thread, layer, u / blocks, first_block + u % blocks);
+    for (size_t u = run.begin; u < run.end; u++) {
+      size_t kv_head = u / blocks;
+      if (kv_head != placed) place_queries(pass, thread, layer, kv_head);
+      placed = kv_head;
+      attend_part(pass, thread, layer, kv_head, first_block + u % blocks);
+    }
   hr_end_step(pass, thread, HR_PART_ATTENTION);
 
   step = hr_begin_step(pass, thread, threads, d->heads, blocks * ws->out_stride * sizeof(float));
