@@ -7,7 +7,8 @@
 #include "kernels/kernels.h"
 #include "perf/seen.h"
 
-enum { PERF_MOST_ROUNDS = 100 };
+/* The best of fewer rounds than the least is no share of a limit. */
+enum { PERF_LEAST_ROUNDS = 10, PERF_MOST_ROUNDS = 100 };
 
 /* One kernel with one shape. A limit and its kernel take turns; the best of each counts,
  * and every round is kept. */

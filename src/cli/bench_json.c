@@ -391,7 +391,10 @@ static json_t *json_kernel_rates(const bench *b) {
                         "kernel", k->kernel, "group", k->group, "shape", k->shape, "threads",
                         k->threads, "unit", k->unit, "rate", json_number(k->rate), "bound",
                         k->bound, "limit", json_number(k->limit), "percent", json_number(percent),
-                        "valid", percent > 0 && percent <= 100 && !k->busy, "busy", k->busy,
+                        "valid",
+                        percent > 0 && percent <= 100 && !k->busy &&
+                            k->rounds >= PERF_LEAST_ROUNDS,
+                        "busy", k->busy,
                         "rates", json_statistics(&rates), "rate_samples",
                         json_samples(k->rates, k->rounds), "limit_samples",
                         json_samples(k->limits, k->limit > 0 ? k->rounds : 0)));

@@ -316,9 +316,10 @@ static int print_kernels(const bench *b, cli_table_form form) {
     cli_table_add(t, k->limit > 0 ? "%.1f" : "-", k->limit);
     if (k->limit > 0)
       cli_table_add(t, "%.1f %% %s%s", 100 * k->rate / k->limit, k->bound,
-                    k->rate > k->limit ? " (invalid)"
-                    : k->busy          ? " (invalid: busy)"
-                                       : "");
+                    k->rate > k->limit              ? " (invalid)"
+                    : k->busy                       ? " (invalid: busy)"
+                    : k->rounds < PERF_LEAST_ROUNDS ? " (invalid: few rounds)"
+                                                    : "");
     else
       cli_table_add(t, "-");
   }
