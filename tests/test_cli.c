@@ -593,6 +593,55 @@ Test(cli, trials_are_made_once_and_kept) {
   finish(&r);
 }
 
+/* The number after a word, of a line such as "threads: 2, for prompts: 4"; -1: none. */
+static int number_after(const char *text, const char *key) {
+  const char *at = text ? strstr(text, key) : NULL;
+  return at ? atoi(at + strlen(key)) : -1;
+}
+
+/* What a session of the model has, and what is said of it before there is one. The runs before
+ * are for trials to be kept, which they never are on a busy machine: then it is left out. */
+static int expect_told_threads(const char *set, const char *options, bool trials) {
+  char line[1024];
+  snprintf(line, sizeof line,
+           "export XDG_CACHE_HOME=$D %s\n"
+           "for i in %s; do test -e $D/headrow/threads || $H run -q -p Once -n 1 >$D/out; done\n"
+           "$H run -v -p Once -n 1 %s >$D/out && $H info --cpu %s >$D/told &&\n"
+           "$H info --cpu --json %s >>$D/told && grep -oE '^(generating|prompts): .*|"
+           "\"threads\":[0-9]+,\"threads_batch\":[0-9]+|small models' $D/told",
+           set, trials ? "1 2 3 4" : "", options, options, options);
+  result r = shell(line);
+  cr_assert_eq(r.status, 0, "%s: %s", options, r.err);
+  int one = number_after(r.err, "threads: "), many = number_after(r.err, "for prompts: ");
+  if (!trials || strstr(r.err, "found earlier by trials")) {
+    cr_expect(one > 0 && many > 0, "%s: %s", options, r.err);
+    cr_expect_eq(number_after(r.out, "generating: "), one, "%s: %s", options, r.out);
+    cr_expect_eq(number_after(r.out, "prompts: "), many, "%s: %s", options, r.out);
+    cr_expect_eq(number_after(r.out, "\"threads\":"), one, "%s: %s", options, r.out);
+    cr_expect_eq(number_after(r.out, "\"threads_batch\":"), many, "%s: %s", options, r.out);
+    cr_expect_eq(strstr(r.out, "because trials found that best") != NULL, trials, "%s", r.out);
+  }
+  cr_expect(!strstr(r.out, "small models"), "%s", r.out);
+  finish(&r);
+  return one;
+}
+
+/* The size of the model is among the limits, what was asked for stands above them, and
+ * numbers that trials found are a session's. */
+Test(cli, info_tells_the_threads_of_a_session) {
+  const char *cores = "HWLOC_SYNTHETIC='core:4 pu:1'";
+  cr_expect_eq(expect_told_threads(cores, "$ROOT/models/rope.gguf", false), 1);
+  (void)expect_told_threads(cores, "builtin", false);
+  cr_expect_eq(expect_told_threads(cores, "builtin -t 2 --threads-batch 3", false), 2);
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_ISSET(0, &set) && CPU_ISSET(1, &set))
+    (void)expect_told_threads("HWLOC_XMLFILE=$ROOT/tests/topologies/pair-1-1.xml", "builtin", true);
+  result r = shell("HWLOC_SYNTHETIC='core:4 pu:1' $H info --cpu -t 2; $H info --cpu | grep small");
+  const char *hint = strstr(r.out, "small models take fewer threads");
+  cr_expect(CPU_COUNT(&set) < 2 || (hint && !strstr(hint + 1, "small models")), "%s", r.out);
+  finish(&r);
+}
+
 Test(cli, one_kind_of_few_cores_needs_no_trials) {
   result r = shell("HWLOC_SYNTHETIC='core:2 pu:1' XDG_CACHE_HOME=$D $H run -v -p Once -n 2; "
                    "test ! -e $D/headrow");

@@ -45,6 +45,15 @@ typedef struct machine {
   hr_placement placement;
 } machine;
 
+/* The placement of a session with such wishes, in place of another. */
+static hr_status place(machine *m, const hr_wishes *wishes, hr_error *err) {
+  hr_placement_free(&m->placement);
+  hr_status status = hr_placement_make(&m->placement, m->topology, &m->limits, wishes, err);
+  if (status == HR_OK && m->limits.has_affinity)
+    hr_placement_try(&m->placement, m->topology, &m->limits.affinity);
+  return status;
+}
+
 static machine *machine_create(const cli_common *common, hr_error *err) {
   machine *m = calloc(1, sizeof *m);
   if (!m) return NULL;
@@ -55,15 +64,20 @@ static machine *machine_create(const cli_common *common, hr_error *err) {
                             .cores = common->cores,
                             .no_pin = common->no_pin};
   m->topology = hr_topology_load(NULL, err);
-  if (m->topology &&
-      hr_placement_make(&m->placement, m->topology, &m->limits, &wishes, err) == HR_OK) {
-    if (m->limits.has_affinity)
-      hr_placement_try(&m->placement, m->topology, &m->limits.affinity);
-    return m;
-  }
+  if (m->topology && place(m, &wishes, err) == HR_OK) return m;
   hr_topology_free(m->topology);
   free(m);
   return NULL;
+}
+
+/* The placement that a session of this model has. */
+static int place_model(machine *m, const cli_common *common, const hr_model *model) {
+  hr_error err;
+  hr_wishes wishes = {.cores = common->cores,
+                      .no_pin = common->no_pin,
+                      .most = hr_threads_worth(&model->loaded.transformer)};
+  wishes.by_trials = cli_find_threads(common, model, &wishes.threads, &wishes.threads_batch);
+  return place(m, &wishes, &err) == HR_OK ? HR_OK : cli_fail_error(NULL, &err);
 }
 
 static void machine_free(machine *m) {
@@ -83,10 +97,17 @@ static void print_kernel(void *data, const char *slot, const char *kernel) {
   cli_print("  %-18s %s\n", slot, kernel);
 }
 
-static void print_machine(const machine *m, const cli_common *common) {
+static void describe_threads(const machine *m, const cli_common *common, bool any_model,
+                             cli_line_fn *line, void *data) {
+  hr_placement_describe(&m->placement, m->topology, &m->limits, line, data);
+  if (any_model && !common->threads.value && m->placement.threads > 1)
+    line(data, "small models take fewer threads for one token at a time: info --cpu MODEL tells");
+  cli_describe_threads(common, line, data);
+}
+
+static void print_machine(const machine *m, const cli_common *common, bool any_model) {
   uint32_t bits = hr_cpu_features();
-  hr_placement_describe(&m->placement, m->topology, &m->limits, print_line, NULL);
-  cli_describe_threads(common, print_line, NULL);
+  describe_threads(m, common, any_model, print_line, NULL);
   char tiers[128];
   hr_kernels_available(bits, tiers, sizeof tiers);
   cli_print("features:");
@@ -128,13 +149,12 @@ static json_t *json_seats(const hr_placement *p) {
   return list;
 }
 
-static json_t *json_machine(const machine *m, const cli_common *common) {
+static json_t *json_machine(const machine *m, const cli_common *common, bool any_model) {
   const hr_topology *t = m->topology;
   const hr_placement *p = &m->placement;
   uint32_t bits = hr_cpu_features();
   json_t *lines = json_array(), *names = json_array(), *kernels = json_object();
-  hr_placement_describe(p, t, &m->limits, add_line, lines);
-  cli_describe_threads(common, add_line, lines);
+  describe_threads(m, common, any_model, add_line, lines);
   size_t count;
   const hr_cpu_feature *feature = hr_cpu_feature_list(&count);
   for (size_t i = 0; i < count; i++)
@@ -625,7 +645,7 @@ static hr_source *open_vocabulary(const char *name) {
   return NULL;
 }
 
-static int show_model(const settings *s, const char *name, const machine *m, json_t *document) {
+static int show_model(const settings *s, const char *name, machine *m, json_t *document) {
   int status = HR_OK;
   hr_source *vocabulary = open_vocabulary(name);
   if (vocabulary) {
@@ -636,23 +656,24 @@ static int show_model(const settings *s, const char *name, const machine *m, jso
   hr_model *model = cli_plan_model(&s->common, name, &status);
   if (!model) return status;
   cli_tell_about_model(&s->common, model);
-  status = show_planned(s, model, m, document);
+  status = place_model(m, &s->common, model);
+  if (status == HR_OK) status = show_planned(s, model, m, document);
   if (status == HR_OK && s->loss)
     status = show_losses(s, model, name, json_object_get(document, "model"));
   hr_model_free(model);
   return status;
 }
 
-static int show(const settings *s, const char *name, const machine *m) {
+static int show(const settings *s, const char *name, machine *m) {
   json_t *document = s->json ? json_object() : NULL;
   int status = cli_check_isa(&s->common);
   if (status == HR_OK && (name || !s->cpu)) status = show_model(s, name, m, document);
   if (status == HR_OK && s->cpu) {
     if (!document && name) cli_print("\n");
     if (document)
-      json_object_set_new(document, "cpu", json_machine(m, &s->common));
+      json_object_set_new(document, "cpu", json_machine(m, &s->common, !name));
     else
-      print_machine(m, &s->common);
+      print_machine(m, &s->common, !name);
   }
   if (document && status == HR_OK) return cli_print_json(document);
   json_decref(document);
@@ -681,8 +702,8 @@ const cli_command cli_info_command = {
     .details =
         "A model is described act by act, with the memory it needs for a context (--ctx); -v adds\n"
         "the values of its file. Of a vocabulary without weights the tokenizer is. --cpu tells\n"
-        "cores, limits and the one that decides the number of threads, features and the kernel\n"
-        "in each slot.",
+        "cores, limits and the one that decides the number of threads (with a MODEL, of a session\n"
+        "of it), features and the kernel in each slot.",
     .options = options,
     .option_count = sizeof options / sizeof *options,
     .run = info_command,

@@ -274,18 +274,28 @@ int cli_choose_threads(const cli_common *common, const hr_model *model, unsigned
   return status;
 }
 
-void cli_choose_threads_to_load(const cli_common *common, hr_model *model) {
+bool cli_find_threads(const cli_common *common, const hr_model *model, unsigned *one,
+                      unsigned *many) {
   kept k;
   hr_error err;
-  if (common->threads.value || model->loaded.mapped) return;
+  *one = (unsigned)common->threads.value;
+  *many = (unsigned)common->threads_batch.value;
+  if (*one) return false;
   machine *m = calloc(1, sizeof *m);
-  if (m && read_machine(common, m, &err) == HR_OK && hr_calibration_wanted(&m->calibration) &&
-      find_kept(m->key, size_of(model), &k)) {
-    model->options.threads = k.one;
-    if (k.many) model->options.threads_batch = k.many;
-  }
+  bool found = m && read_machine(common, m, &err) == HR_OK &&
+               hr_calibration_wanted(&m->calibration) && find_kept(m->key, size_of(model), &k);
+  if (found && k.one) *one = k.one;
+  if (found && k.many) *many = k.many;
   if (m) hr_topology_free(m->topology);
   free(m);
+  return found;
+}
+
+void cli_choose_threads_to_load(const cli_common *common, hr_model *model) {
+  unsigned one, many;
+  if (model->loaded.mapped || !cli_find_threads(common, model, &one, &many)) return;
+  model->options.threads = one;
+  model->options.threads_batch = many;
 }
 
 /* --- In words ---------------------------------------------------------------------- */

@@ -11,8 +11,12 @@
 int cli_choose_threads(const cli_common *common, const hr_model *model, unsigned *one,
                        unsigned *many);
 
-/* The same for packing the weights of a planned model, without trials: those need the
- * weights, so the first load goes by the rule. */
+/* The same for a planned model, without trials: those need its weights. True when trials
+ * found a number earlier. */
+bool cli_find_threads(const cli_common *common, const hr_model *model, unsigned *one,
+                      unsigned *many);
+
+/* Gives those numbers to the packing of the weights; the first load goes by the rule. */
 void cli_choose_threads_to_load(const cli_common *common, hr_model *model);
 
 /* Warns when an OpenMP variable is set that may have bound this process to fewer CPUs

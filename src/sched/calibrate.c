@@ -88,7 +88,7 @@ hr_status hr_calibration_plan(hr_calibration *c, const hr_topology *topology,
   if (wishes->threads) {
     snprintf(c->why, sizeof c->why, "no trials: the number of threads was asked for");
   } else if (kinds == 1 && cores <= CORES_FOR_BANDWIDTH) {
-    snprintf(c->why, sizeof c->why, "no trials: %u %s %s, all are used", cores,
+    snprintf(c->why, sizeof c->why, "no trials: %u %s %s need none", cores,
              cores == 1 ? "core" : "cores", text);
   } else {
     snprintf(c->why, sizeof c->why, "by trials: %u cores %s", cores, text);

@@ -233,8 +233,10 @@ static void explain(const choice *c, hr_placement *p) {
   unsigned best = tightest(p);
   if (!c->wishes->threads) p->cap[best].won = true;
   if (c->wishes->threads)
-    snprintf(p->why, sizeof p->why, "%u %s because that was asked for (automatic: %u)", p->threads,
-             p->threads == 1 ? "thread" : "threads", automatic_threads(c));
+    snprintf(p->why, sizeof p->why, "%u %s because %s (automatic: %u)", p->threads,
+             p->threads == 1 ? "thread" : "threads",
+             c->wishes->by_trials ? "trials found that best" : "that was asked for",
+             automatic_threads(c));
   else
     snprintf(p->why, sizeof p->why, "%u %s because of the %s", p->threads,
              p->threads == 1 ? "thread" : "threads", p->cap[best].what);

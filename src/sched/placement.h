@@ -16,6 +16,7 @@ typedef struct hr_wishes {
   const char *cores;      /* "all", "performance" or a list of CPUs; NULL: automatic */
   bool no_pin;
   unsigned most;          /* threads that pay in passes of one row, where threads is 0; 0: any */
+  bool by_trials;         /* trials found threads; told as such */
 } hr_wishes;
 
 /* Where one thread runs, and its share of the work: of the speed of its core,

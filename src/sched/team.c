@@ -449,8 +449,11 @@ static bool is_confined(const hr_team *team) {
 }
 
 static hr_wishes wishes_of(const hr_team_options *options) {
-  return (hr_wishes){options->threads, options->threads_batch, options->cores, options->no_pin,
-                     options->most};
+  return (hr_wishes){.threads = options->threads,
+                     .threads_batch = options->threads_batch,
+                     .cores = options->cores,
+                     .no_pin = options->no_pin,
+                     .most = options->most};
 }
 
 /* Which wishes can be met is a matter of the CPUs alone, not of how they make up cores: to find
