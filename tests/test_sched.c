@@ -508,7 +508,7 @@ Test(sched, when_to_pin) {
       {0, {.threads = 2}, true, "each thread to one CPU"},
       {0, {.threads = 8}, true, "each thread to one CPU"},
       {0, {.threads = 9}, true, "each thread to one CPU"},
-      {200000, {.threads = 9}, true, "each thread to one CPU"},
+      {200000, {.threads = 9}, false, "quota"},
       {0, {.no_pin = true}, false, "as asked"},
       {200000, {0}, false, "quota"},
       {900000, {0}, true, "each thread to one CPU"},
@@ -700,6 +700,39 @@ Test(sched, description_of_more_threads_than_cpus) {
   cr_expect(strstr(text, "\n  0:1  1:2\n"), "%s", text);
   hr_placement_free(&p);
   hr_topology_free(t);
+}
+
+/* Threads beyond the quota would be stopped in the middle of passes. */
+Test(sched, a_quota_bounds_the_threads_at_work) {
+  static const struct {
+    const char *source;
+    uint64_t quota_us; /* of 100000 */
+    hr_wishes wishes;
+    unsigned active;
+  } cases[] = {{"core:96 pu:1", 200000, {.threads = 4}, 2},
+               {"core:96 pu:1", 200000, {.threads = 1, .threads_batch = 4}, 2},
+               {"core:96 pu:1", 200000, {.threads = 2}, 2},
+               {"core:96 pu:1", 200000, {.threads = 4, .cores = "8-11"}, 2},
+               {"core:96 pu:1", 250000, {.threads = 4}, 2},
+               {"core:96 pu:1", 50000, {.threads = 4}, 1},
+               {"core:96 pu:1", 0, {.threads = 4}, 4},
+               {"core:2 pu:1", 400000, {.threads = 4}, 2}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    static char text[65536];
+    hr_limits limits;
+    hr_placement p;
+    hr_topology *t = load(cases[i].source);
+    make_limits(&limits, NULL, cases[i].quota_us);
+    cr_assert(hr_placement_make(&p, t, &limits, &cases[i].wishes, NULL) == HR_OK);
+    cr_expect_eq(p.active, cases[i].active, "%zu: %u", i, p.active);
+    cr_expect_eq(p.threads, cases[i].wishes.threads, "%zu: %u", i, p.threads);
+    text[0] = '\0';
+    hr_placement_describe(&p, t, &limits, append_line, text);
+    bool told = strstr(text, "as many as the CPU quota is worth");
+    cr_expect_eq(told, p.active < p.seats && p.active < p.reach, "%zu: %s", i, text);
+    hr_placement_free(&p);
+    hr_topology_free(t);
+  }
 }
 
 Test(sched, description_of_a_big_machine) {
@@ -1097,11 +1130,14 @@ static void check_own_mask(const cpu_set_t *before) {
   cr_expect(CPU_EQUAL(before, &after), "the caller's mask has changed");
 }
 
+/* One that leaves threads for all CPUs out. */
 static bool has_quota(void) {
   hr_limits *limits = calloc(1, sizeof *limits);
   cr_assert(limits);
   hr_limits_read(limits, "/");
-  bool any = limits->quotas > 0;
+  bool any = false;
+  for (unsigned i = 0; i < limits->quotas; i++)
+    if (limits->quota[i].cpus < cpus_allowed()) any = true;
   free(limits);
   return any;
 }
@@ -1118,7 +1154,7 @@ Test(sched, pinning_leaves_the_caller_alone) {
     check_own_mask(&before);
     for (unsigned i = 0; i < cpus && i < 64; i++) {
       bool is_caller = pthread_equal(t.self[i], pthread_self());
-      bool pinned = !no_pin && cpus > 1 && !is_caller;
+      bool pinned = !no_pin && cpus > 1 && !is_caller && !has_quota();
       cr_expect(t.cpus[i] == (pinned ? 1 : (int)cpus), "thread %u: %d CPUs", i, t.cpus[i]);
       if (pinned) cr_expect(t.only[i] == hr_team_cpu(team, i));
       if (no_pin) cr_expect(hr_team_cpu(team, i) == -1);

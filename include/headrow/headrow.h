@@ -414,7 +414,7 @@ HR_API size_t hr_session_position(const hr_session *session);
 HR_API size_t hr_session_position_of(const hr_session *session, size_t sequence);
 HR_API size_t hr_session_context(const hr_session *session);
 /* Threads of the session, for one row and for many. Of more than there are CPUs that they may
- * use, only as many as those work; hr_session_warning says so. */
+ * use, or than a CPU quota is worth, only as many as those work; hr_session_warning says so. */
 HR_API unsigned hr_session_threads(const hr_session *session);
 HR_API unsigned hr_session_threads_batch(const hr_session *session);
 /* The type of the KV cache, never AUTO. */

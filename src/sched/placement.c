@@ -225,7 +225,7 @@ static hr_status count_threads(const choice *c, hr_placement *p, hr_error *err) 
                                       : least(count_cores(c->t, &c->batch), quota);
   p->seats = p->threads > p->threads_batch ? p->threads : p->threads_batch;
   p->reach = hr_cpuset_count(&c->reach);
-  p->active = least(p->seats, p->reach);
+  p->active = least(p->seats, least(p->reach, quota));
   return HR_OK;
 }
 
@@ -274,7 +274,8 @@ static void find_order(const choice *c, seat_order *order) {
   }
 }
 
-/* Threads on one core share its speed. */
+/* Threads on one core share its speed. Those that no pass takes have no load, and a weight as if
+ * they were alone. */
 static void find_weights(const hr_topology *t, hr_placement *p, unsigned *load, unsigned threads,
                          bool batch) {
   unsigned active = least(threads, p->active);
@@ -282,7 +283,8 @@ static void find_weights(const hr_topology *t, hr_placement *p, unsigned *load, 
   for (unsigned i = 0; i < active; i++) load[t->cpu[p->seat[i].cpu].core]++;
   for (unsigned i = 0; i < threads; i++) {
     const hr_cpu *cpu = &t->cpu[p->seat[i].cpu];
-    unsigned weight = t->kind[cpu->kind].weight / load[cpu->core];
+    unsigned sharing = load[cpu->core] ? load[cpu->core] : 1;
+    unsigned weight = t->kind[cpu->kind].weight / sharing;
     *(batch ? &p->seat[i].weight_batch : &p->seat[i].weight) = weight ? weight : 1;
   }
 }
@@ -315,7 +317,7 @@ static hr_status seat_threads(const choice *c, hr_placement *p, hr_error *err) {
  * to in any case. Threads that no pass takes change nothing. */
 static void decide_pinning(const choice *c, hr_placement *p) {
   unsigned cores = count_cores(c->t, &c->reach);
-  bool by_quota = !p->named && quota_of(c->limits) < cores && p->active < cores;
+  bool by_quota = !p->named && quota_of(c->limits) < cores;
   bool by_caller = !p->named && p->active == 1;
   p->pin = !c->wishes->no_pin && c->t->native && !by_quota && !by_caller;
   p->keep = p->named && !p->pin;
@@ -506,7 +508,9 @@ void hr_placement_describe(const hr_placement *placement, const hr_topology *top
   put_count(&w, placement->threads_batch, "thread", "threads");
   end_line(&w);
   if (placement->active < placement->seats) {
-    put(&w, "at work: no more than %u of them, as many as there are CPUs", placement->active);
+    put(&w, "at work: no more than %u of them, %s", placement->active,
+        placement->active < placement->reach ? "as many as the CPU quota is worth"
+                                             : "as many as there are CPUs");
     end_line(&w);
   }
   draw_map(&w, placement);

@@ -37,7 +37,8 @@ typedef struct hr_cap {
 typedef struct hr_placement {
   unsigned threads, threads_batch;
   unsigned seats;  /* the larger of the two */
-  unsigned active; /* of the seats, those that passes take: no more than there are CPUs */
+  unsigned active; /* of the seats, those that passes take: no more than CPUs, nor than the CPU
+                    * quota is worth, beyond which threads would be stopped amid a pass */
   hr_seat *seat;
   unsigned allowed; /* CPUs that the affinity mask and the groups leave */
   hr_cpuset cpus;   /* of those, the ones that the wishes allow */

@@ -397,8 +397,8 @@ static void settle(hr_team *team) {
     warn(team, "the system refused to %s %u of %u threads; they run where it puts them",
          p->pin ? "pin" : "keep to the chosen CPUs", refused, team->size);
   if (p->active < p->seats)
-    warn(team, "%u threads are more than there are CPUs for them: no more than %u work at a time",
-         p->seats, p->active);
+    warn(team, "%u threads are more than %s for them: no more than %u work at a time", p->seats,
+         p->active < p->reach ? "the CPU quota has CPUs" : "there are CPUs", p->active);
   if (team->size == p->seats) return;
   warn(team, "the OpenMP runtime gave %u threads, %u were wanted", team->size, p->seats);
   if (p->threads > team->size) p->threads = team->size;

@@ -31,7 +31,8 @@ void hr_team_free(hr_team *team);
 unsigned hr_team_threads(const hr_team *team);
 unsigned hr_team_threads_batch(const hr_team *team);
 /* As many of them as a pass of one row or of many should take: no more than there are CPUs that
- * they may use. More would wait for each other to be given a CPU at every barrier. */
+ * they may use, or than a CPU quota is worth. More would wait for each other to be given a CPU
+ * at every barrier. */
 unsigned hr_team_active(const hr_team *team, bool many);
 
 /* One sentence about what did not go as asked (pinning refused, more threads
