@@ -110,6 +110,17 @@ Test(split, a_hundred_times_the_same) {
   hr_model_free(model);
 }
 
+/* One pair, with single tokens whose keys are split among threads. */
+Test(split, a_hundred_ways_to_steal) {
+  const unsigned threads = 3;
+  const size_t chunk = 64;
+  const split_plan plan = {&threads, 1, &chunk, 1, 270, 6, 101};
+  uint64_t digest;
+  hr_model *model = drawn_model(SPLIT_SMALL ":q8_0");
+  cr_expect(split_check(model, &plan, tell, &digest) == 0);
+  hr_model_free(model);
+}
+
 /* --- What a token costs besides arithmetic ----------------------------------------- */
 
 /* Across blocks of keys, with the choice of the token. */
