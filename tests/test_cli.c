@@ -638,7 +638,8 @@ Test(cli, info_tells_the_threads_of_a_session) {
     (void)expect_told_threads("HWLOC_XMLFILE=$ROOT/tests/topologies/pair-1-1.xml", "builtin", true);
   result r = shell("HWLOC_SYNTHETIC='core:4 pu:1' $H info --cpu -t 2; $H info --cpu | grep small");
   const char *hint = strstr(r.out, "small models take fewer threads");
-  cr_expect(CPU_COUNT(&set) < 2 || (hint && !strstr(hint + 1, "small models")), "%s", r.out);
+  cr_expect_eq(hint != NULL, number_after(r.out, "(automatic: ") > 1, "%s", r.out);
+  cr_expect(!hint || !strstr(hint + 1, "small models"), "%s", r.out);
   finish(&r);
 }
 
