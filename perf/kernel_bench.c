@@ -15,6 +15,7 @@
 
 #include "kernels/select.h"
 #include "perf/limits.h"
+#include "sched/memory.h"
 
 enum {
   ROUNDS = 12,
@@ -480,7 +481,12 @@ static void decode_rounds(run *r, const reading *readings, size_t threads, doubl
       return;
     }
     double peak = r->peaks->fma ? peak_rate(r->peaks->fma, r->peaks->fma_work, SHORT) : 0;
-    if (round < 0) continue;
+    if (round < 0) { /* by now all of it has been touched */
+      hr_pages pages;
+      bool known = hr_pages_read(&pages, "/proc/self/smaps", readings->data);
+      row->small_pages = !cached && known && pages.huge < pages.resident / 2;
+      continue;
+    }
     fma[all.rounds] = peak * (double)threads;
     keep(&all, rate[1], cached ? 0 : rate[0] > rate[2] ? rate[0] : rate[2]);
   }

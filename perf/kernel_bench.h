@@ -21,6 +21,7 @@ typedef struct perf_kernel_row {
   double rate, limit; /* the best of the rounds; limit 0: the tier has none, or L2 */
   const double *rates, *limits; /* [rounds], in the same unit; valid during the call */
   size_t rounds;
+  bool small_pages; /* what it read from memory is known not to lie in 2 MiB pages */
   bool busy; /* set by perf_mark_busy, with */
   double best; /* of the same limit */
 } perf_kernel_row;

@@ -27,8 +27,9 @@ static bool print_row(void *data, const perf_kernel_row *r) {
   run.row[run.count++] = *r;
   printf("%-30s %-30s %7.1f %-7s", r->kernel, r->shape, r->rate, r->unit);
   if (r->limit > 0)
-    printf(" of %7.1f  %5.1f %%%s", r->limit, 100 * r->rate / r->limit,
-           r->rate > r->limit ? "  invalid: above the limit" : "");
+    printf(" of %7.1f  %5.1f %%%s%s", r->limit, 100 * r->rate / r->limit,
+           r->rate > r->limit ? "  invalid: above the limit" : "",
+           r->small_pages ? "  (small pages)" : "");
   printf("\n");
   fflush(stdout);
   return true;

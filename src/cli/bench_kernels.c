@@ -16,6 +16,7 @@ typedef struct gathering {
   double done;
   size_t rounds; /* 0: as usual */
   bool full;
+  bool small_pages; /* warned of */
 } gathering;
 
 /* A row with copies of its samples. */
@@ -38,6 +39,10 @@ static bool gather(void *data, const perf_kernel_row *row) {
     g->full = true;
     return false;
   }
+  if (row->small_pages && !g->small_pages)
+    bench_warn(g->b, "kernels: rows that read memory are of small pages, the system gave none of "
+                     "2 MiB");
+  g->small_pages |= row->small_pages;
   return cli_report_progress(g->progress, g->done);
 }
 
