@@ -33,6 +33,11 @@ typedef struct group {
  * far ahead in it that what a read waits for is in the first cache by then. */
 enum { AHEAD = 32 << 10 };
 
+/* What to fetch while reading from there. Where the queries see a block in part nothing follows. */
+HR_INLINE const char *next_of(const group *g, const char *from) {
+  return g->end_any == HR_KEY_BLOCK ? from + AHEAD : from;
+}
+
 HR_INLINE const char *fetch(cache_type type, const char *ahead, size_t n) {
   for (size_t i = 0; i < cached_bytes(type, n); i += 64) _mm_prefetch(ahead + i, _MM_HINT_T0);
   return ahead + cached_bytes(type, n);
@@ -84,7 +89,7 @@ HR_INLINE void score_tile(const hr_attend *a, cache_type type, size_t parts, siz
 /* All keys that some query sees; what lies outside a query's range is computed and never read. */
 HR_INLINE void scores(const hr_attend *a, cache_type type, size_t rows, group *g) {
   size_t most = side_by_side(rows, 4), j = g->first_any / (16 * most) * (16 * most);
-  g->ahead = (const char *)a->keys + cached_bytes(type, j * a->width) + AHEAD;
+  g->ahead = next_of(g, (const char *)a->keys + cached_bytes(type, j * a->width));
   if (most >= 4)
     for (; j + 48 < g->end_any; j += 64) score_tile(a, type, 4, rows, g, j);
   if (most >= 2)
@@ -148,7 +153,7 @@ HR_INLINE void values(const hr_attend *a, cache_type type, size_t rows,
  * group see, then the common ones, then the rest. */
 HR_INLINE void all_values(const hr_attend *a, cache_type type, size_t rows, group *g) {
   bool common = g->first_all < g->end_all;
-  g->ahead = (const char *)a->values + cached_bytes(type, g->first_any * g->padded) + AHEAD;
+  g->ahead = next_of(g, (const char *)a->values + cached_bytes(type, g->first_any * g->padded));
   for (size_t r = 0; r < rows; r++) {
     memset(g->query[r]->out, 0, g->padded * sizeof(float));
     values(a, type, 1, &g->query[r], g->s[r], g, g->first[r], common ? g->first_all : g->end[r]);
