@@ -275,7 +275,7 @@ static void wake(hr_team *team) {
 static int part_of_caller(const hr_team *team, unsigned threads) {
   if (team->confined) return -1;
   if (!team->pinned || (threads == 1 && !team->placement.named)) return 0;
-  if (threads < team->cpus) return -1;
+  if (threads < team->placement.reach) return -1;
   int thread = thread_on(team, sched_getcpu(), threads, -1);
   return thread < 0 ? 0 : thread;
 }
@@ -290,9 +290,11 @@ static void run_here(hr_team *team) {
   hr_fpenv_leave(old);
 }
 
+/* A caller that spins takes of the time that a quota gives, which the threads may need. */
 static void run_led(hr_team *team) {
   uint32_t seen = hr_word_read(&team->done.word);
-  uint64_t spin_ns = team->shared_cpu < 0 ? team->spin_ns : 0;
+  bool spared = team->cpus == team->placement.reach || team->threads < team->cpus;
+  uint64_t spin_ns = team->shared_cpu < 0 && spared ? team->spin_ns : 0;
   wake(team);
   hr_word_wait(&team->done.word, seen, spin_ns);
 }
