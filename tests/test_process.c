@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * The command as a process: signals at any moment, little memory, files that ask for much. */
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -307,6 +310,108 @@ Test(process, pinning_that_is_refused_is_one_warning) {
   expect_info(crowded, "not pinned: the system refuses it", "\"pinned\":false");
   finish(&answer);
   finish(&info);
+}
+
+/* --- Two commands on CPUs of their own -------------------------------------------------- */
+
+/* A command that generates until it is ended, started under a mask of CPUs. */
+typedef struct neighbour {
+  cpu_set_t mask;
+  pid_t process;
+  int out;        /* what it says */
+  cpu_set_t pins; /* the CPUs that single threads of it are kept to */
+  unsigned threads;
+} neighbour;
+
+/* The mask is there before the first instruction: a child has that of the thread that forks. */
+static void start_neighbour(neighbour *n) {
+  int channel[2];
+  cpu_set_t before;
+  cr_assert(pipe2(channel, O_CLOEXEC) == 0);
+  cr_assert_eq(sched_getaffinity(0, sizeof before, &before), 0);
+  cr_assert_eq(sched_setaffinity(0, sizeof n->mask, &n->mask), 0);
+  fflush(NULL);
+  n->process = fork();
+  if (n->process == 0) {
+    dup2(channel[1], STDOUT_FILENO);
+    const char *command = getenv("HEADROW_COMMAND");
+    execl(command, command, "run", "-q", "--ignore-eos", "-c", "2000000", "-p", "a", (char *)NULL);
+    _exit(99);
+  }
+  cr_assert_eq(sched_setaffinity(0, sizeof before, &before), 0);
+  close(channel[1]);
+  n->out = channel[0];
+}
+
+/* Every thread that it has now is kept to CPUs of the mask. */
+static void look_at_threads(neighbour *n) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%d/task", (int)n->process);
+  DIR *folder = opendir(path);
+  cr_assert(folder, "%s", path);
+  CPU_ZERO(&n->pins);
+  n->threads = 0;
+  for (struct dirent *entry; (entry = readdir(folder));) {
+    pid_t thread = atoi(entry->d_name);
+    cpu_set_t set, both;
+    if (thread <= 0 || sched_getaffinity(thread, sizeof set, &set) != 0) continue;
+    CPU_AND(&both, &set, &n->mask);
+    cr_expect(CPU_EQUAL(&both, &set), "a thread of %d may run outside its process's mask",
+              (int)n->process);
+    if (CPU_COUNT(&set) == 1) CPU_OR(&n->pins, &n->pins, &set);
+    n->threads++;
+  }
+  closedir(folder);
+}
+
+/* What `info --cpu` under the same mask says of its threads; "pinned" is about several. */
+static bool says_pinned(const neighbour *n) {
+  cpu_set_t before;
+  cr_assert_eq(sched_getaffinity(0, sizeof before, &before), 0);
+  cr_assert_eq(sched_setaffinity(0, sizeof n->mask, &n->mask), 0);
+  result r = shell("$H info --cpu --json");
+  cr_assert_eq(sched_setaffinity(0, sizeof before, &before), 0);
+  cr_assert_eq(r.status, 0, "%s", r.err);
+  bool pinned = strstr(r.out, "\"pinned\":true") != NULL;
+  finish(&r);
+  return pinned;
+}
+
+/* At every moment from their first instructions to the middle of their answers. */
+Test(process, two_commands_on_disjoint_masks_stay_apart) {
+  neighbour n[2] = {0};
+  cpu_set_t all, common;
+  unsigned seen = 0;
+  cr_assert_eq(sched_getaffinity(0, sizeof all, &all), 0);
+  unsigned cpus = (unsigned)CPU_COUNT(&all);
+  if (cpus < 2) {
+    fprintf(stderr, "not run: two masks want two CPUs, and this process has one\n");
+    cr_skip("one CPU");
+  }
+  for (unsigned cpu = 0; cpu < CPU_SETSIZE; cpu++)
+    if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &n[seen++ >= cpus / 2].mask);
+  unsetenv("HEADROW_THREADS");
+
+  for (int i = 0; i < 2; i++) start_neighbour(&n[i]);
+  struct pollfd said[2] = {{n[0].out, POLLIN, 0}, {n[1].out, POLLIN, 0}};
+  for (double until = now() + 60; now() < until && !(said[0].revents && said[1].revents);) {
+    poll(said, 2, 0);
+    for (int i = 0; i < 2; i++) look_at_threads(&n[i]);
+    pause_ms(2);
+  }
+  for (int i = 0; i < 2; i++) {
+    cr_expect(said[i].revents & POLLIN, "the command on mask %d says nothing", i);
+    look_at_threads(&n[i]);
+    kill(n[i].process, SIGTERM);
+    int status;
+    waitpid(n[i].process, &status, 0);
+    cr_expect_eq(exit_of(status), 130, "%d", exit_of(status));
+    close(n[i].out);
+    cr_expect(!says_pinned(&n[i]) || CPU_COUNT(&n[i].pins) > 0, "no thread of %u is pinned",
+              n[i].threads);
+  }
+  CPU_AND(&common, &n[0].pins, &n[1].pins);
+  cr_expect_eq(CPU_COUNT(&common), 0, "threads of both are kept to one CPU");
 }
 
 /* --- Streams and files that are none ------------------------------------------------- */
