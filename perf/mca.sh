@@ -5,7 +5,9 @@
 # has llvm-mca simulate each on models of CPUs.
 #
 #   sh perf/mca.sh [CPU...]     (default cortex-a53 cortex-a72 neoverse-n1, -v1 and -v2)
+#   sh perf/mca.sh --help
 #
+# CPU is a name of llvm-mca's; each has the loops of the tiers that it runs.
 # A line is one turn of a loop: what it computes, cycles, block throughput (the bound of the
 # busiest pipe, each by itself), the pressure of each vector pipe, cycles over the mean of
 # those, and, where all vector pipes multiply, the share of their slots that the
@@ -14,20 +16,61 @@
 # Environment: CC (aarch64-linux-gnu-gcc, of the package gcc-aarch64-linux-gnu; headers of
 # libc6-dev-arm64-cross), MCA (llvm-mca-19, of the package llvm-19: older ones have one
 # model for several of these CPUs).
-# Status: 0 done, 3 a tool is missing or failed, or a loop is not found.
+# Status: 0 done, 2 usage, 3 a tool is missing or failed, or a loop is not found.
 set -eu
 
 fail() {
+  status=$1
+  shift
   echo "mca.sh: $*" >&2
-  exit 3
+  exit "$status"
 }
+
+for argument; do
+  case $argument in
+    -h | --help) # what stands above
+      sed -n '3,/^set /{/^set /d;s/^# \{0,1\}//p;}' "$0"
+      exit 0 ;;
+    -*) fail 2 "$argument: not known, expected names of CPUs or --help" ;;
+  esac
+done
 
 here=$(dirname "$0")/..
 cc=${CC:-aarch64-linux-gnu-gcc} mca=${MCA:-llvm-mca-19}
 command -v "$cc" >/dev/null ||
-  fail "$cc: can't be run, expected a compiler for aarch64 (package gcc-aarch64-linux-gnu)"
-command -v "$mca" >/dev/null || fail "$mca: can't be run, expected llvm-mca (package llvm-19)"
+  fail 3 "$cc: can't be run, expected a compiler for aarch64 (package gcc-aarch64-linux-gnu)"
+command -v "$mca" >/dev/null || fail 3 "$mca: can't be run, expected llvm-mca (package llvm-19)"
 [ $# -gt 0 ] || set -- cortex-a53 cortex-a72 neoverse-n1 neoverse-v1 neoverse-v2
+
+# The names that are listed; others mean the same as one of them (apple-m1).
+names() {
+  "$mca" -mtriple=aarch64 -mcpu=help /dev/null 2>&1 |
+    sed -n 's/^  \([a-z0-9-]*\) .* processor\.$/\1/p' | sort -u | paste -s -d ' '
+}
+
+for cpu; do
+  case $(echo nop | "$mca" -mtriple=aarch64 -mcpu="$cpu" 2>&1) in
+    Iterations:*) ;;
+    *) fail 2 "'$cpu': no CPU that $mca simulates, expected some of: $(names)" ;;
+  esac
+done
+
+# runs CPU INSTRUCTION
+runs() {
+  echo "$2" | "$mca" -mtriple=aarch64 -mcpu="$1" >/dev/null 2>&1
+}
+
+# The CPUs of each tier. Portable code is for those that have no dot products, whose kernels
+# are compared with it.
+neon=$* portable='' dotprod='' i8mm=''
+for cpu; do
+  if runs "$cpu" "sdot v0.4s, v1.16b, v2.16b"; then
+    dotprod="$dotprod $cpu"
+  else
+    portable="$portable $cpu"
+  fi
+  if runs "$cpu" "smmla v0.4s, v1.16b, v2.16b"; then i8mm="$i8mm $cpu"; fi
+done
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -35,17 +78,17 @@ trap 'exit 130' INT TERM
 
 # compile TIER FILE: as meson.build and kernels/neon/meson.build do
 compile() {
-  neon="-fno-schedule-insns -frename-registers"
+  common="-fno-schedule-insns -frename-registers"
   case $1 in
     portable) flags= ;;
-    neon) flags="-march=armv8-a $neon" ;;
-    dotprod) flags="-march=armv8.2-a+dotprod $neon -fira-algorithm=priority" ;;
-    i8mm) flags="-march=armv8.2-a+dotprod+i8mm $neon -fira-algorithm=priority" ;;
+    neon) flags="-march=armv8-a $common" ;;
+    dotprod) flags="-march=armv8.2-a+dotprod $common -fira-algorithm=priority" ;;
+    i8mm) flags="-march=armv8.2-a+dotprod+i8mm $common -fira-algorithm=priority" ;;
   esac
   [ -f "$work/$(basename "$2").s" ] ||
     "$cc" -std=gnu17 -O3 -ffp-contract=off -fno-math-errno -fvisibility=hidden -fPIC \
       -D_GNU_SOURCE -I"$here" $flags -S -o "$work/$(basename "$2").s" "$here/kernels/$2" ||
-    fail "can't compile $2"
+    fail 3 "can't compile $2"
 }
 
 # loop FILE FUNCTION COUNTS NTH: the NTH loop of the function that holds just so many of each
@@ -90,9 +133,9 @@ loop() {
 
 # simulate CPU LABEL COUNTS: one line of the table
 simulate() {
-  "$mca" -mtriple=aarch64 -mcpu="$1" -mattr=+dotprod,+i8mm,+fullfp16 -iterations=100 \
+  "$mca" -mtriple=aarch64 -mcpu="$1" -iterations=100 \
     -instruction-info=false "$work/loop.s" >"$work/out" 2>"$work/err" ||
-    fail "$mca failed: $(tail -n 3 "$work/err")"
+    fail 3 "$mca failed: $(tail -n 3 "$work/err")"
   awk -v cpu="$1" -v label="$2" -v named="$3" '
     /^Iterations:/ { turns = $2 }
     /^Total Cycles:/ { cycles = $3 / turns }
@@ -109,28 +152,26 @@ simulate() {
       }
       split(named, pair, /[= ]/)
       share = sprintf("%.1f %%", 100 * pair[2] / (cycles * pipes))
-      printf "%-56s %-12s %7.2f %7s  %-29s %7s %7s\n", label, cpu, cycles, block, each,
+      printf "%-57s %-12s %7.2f %7s  %-29s %7s %7s\n", label, cpu, cycles, block, each,
              (sum > 0 ? sprintf("%.2f", cycles * pipes / sum) : "-"), (unequal ? "-" : share)
     }' "$work/out"
 }
 
-# row TIER FILE FUNCTION COUNTS NTH LABEL, on each CPU of $cpus that has the tier; portable
-# code on those only whose kernels are compared with it
+# row TIER FILE FUNCTION COUNTS NTH LABEL, on each CPU of the tier
 row() {
   compile "$1" "$2"
   loop "$work/$(basename "$2").s" "$3" "$4" "$5" >"$work/loop.s"
-  [ -s "$work/loop.s" ] || fail "$3 of $2: no loop with $4, the $5th of such"
-  for cpu in $cpus; do
-    case $1,$cpu in
-      dotprod,cortex-a[357][2357] | i8mm,cortex-a[357][2357]) ;;
-      portable,neoverse-* | i8mm,neoverse-n1 | i8mm,cortex-a7[68]) ;;
-      *) simulate "$cpu" "$1, $6" "$4" ;;
-    esac
-  done
+  [ -s "$work/loop.s" ] || fail 3 "$3 of $2: no loop with $4, the $5th of such"
+  case $1 in
+    portable) cpus=$portable ;;
+    neon) cpus=$neon ;;
+    dotprod) cpus=$dotprod ;;
+    i8mm) cpus=$i8mm ;;
+  esac
+  for cpu in $cpus; do simulate "$cpu" "$1, $6" "$4"; done
 }
 
-cpus=$*
-printf '%-56s %-12s %7s %7s  %-29s %7s %7s\n' loop CPU cycles block "vector pipes" over share
+printf '%-57s %-12s %7s %7s  %-29s %7s %7s\n' loop CPU cycles block "vector pipes" over share
 dot=neon/dotprod_q8.c mm=neon/i8mm_q8.c q8=neon/neon_q8.c product=neon/neon_product.c
 attention=neon/neon_attention.c
 row dotprod $dot hr_product_q8__dotprod sdot=96 1 "int8: 16 outputs x 3 rows x 32 columns"
