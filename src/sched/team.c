@@ -363,11 +363,35 @@ static void block_signals(sigset_t *old) {
   pthread_sigmask(SIG_SETMASK, &set, old);
 }
 
+/* LLVM's OpenMP runtime sets affinity masks, and ends the program where the system refuses that;
+ * told before it begins, it lets be. Other runtimes have no such function. */
+extern void kmp_set_defaults(const char *settings) __attribute__((weak));
+
+static hr_status spare_runtime(const hr_team *team, hr_error *err) {
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  static bool told, begun;
+  if (!kmp_set_defaults) return HR_OK;
+  bool refused = !hr_topology_bind(team->topology, &team->inherited);
+  pthread_mutex_lock(&lock);
+  if (refused && !told && !begun) {
+    kmp_set_defaults("KMP_AFFINITY=disabled");
+    told = true;
+  }
+  begun = true;
+  bool late = refused && !told;
+  pthread_mutex_unlock(&lock);
+  if (!late) return HR_OK;
+  return hr_fail(err, HR_ERROR_USAGE,
+                 "threads: the OpenMP runtime began before the system refused to set affinity "
+                 "masks and can start none since, expected the first session after that");
+}
+
 static hr_status start_leader(hr_team *team, hr_error *err) {
   sigset_t old;
   uint32_t seen = hr_word_read(&team->done.word);
   block_signals(&old);
   hr_status status = probe_threads(team->size, err);
+  if (status == HR_OK) status = spare_runtime(team, err);
   int failed = status == HR_OK ? pthread_create(&team->leader, NULL, leader_main, team) : 0;
   pthread_sigmask(SIG_SETMASK, &old, NULL);
   if (status != HR_OK) return status;
