@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <headrow/headrow.h>
@@ -533,6 +534,18 @@ static bool wait_for(terminal *t, const char *text) {
   }
 }
 
+/* Until it is at a prompt and takes keys one at a time, which is a moment after the prompt is
+ * seen: until then the system itself makes lines of what comes, and an end of Ctrl-D. */
+static bool wait_for_prompt(terminal *t, const char *text) {
+  struct termios mode = {.c_lflag = ICANON};
+  bool came = wait_for(t, text);
+  for (int i = 0; came && i < 3000; i++) {
+    if (tcgetattr(t->fd, &mode) != 0 || !(mode.c_lflag & ICANON)) break;
+    usleep(10000);
+  }
+  return came && !(mode.c_lflag & ICANON);
+}
+
 static void type(terminal *t, const char *keys) {
   cr_assert_eq(write(t->fd, keys, strlen(keys)), (ssize_t)strlen(keys));
 }
@@ -553,11 +566,11 @@ Test(chat, a_terminal_has_a_prompt_a_history_and_ctrl_d) {
   const char *const arguments[] = {"headrow", "chat", path, "--temp", "0", "-n", "3", NULL};
   terminal *t = start(state, arguments);
   cr_expect(wait_for(t, "/help"), "%s", t->seen);
-  cr_expect(wait_for(t, "> "), "%s", t->seen);
+  cr_expect(wait_for_prompt(t, "> "), "%s", t->seen);
   type(t, "zebra\n");
-  cr_expect(wait_for(t, "\n> "), "%s", t->seen);
+  cr_expect(wait_for_prompt(t, "\n> "), "%s", t->seen);
   type(t, "/frobnicate\n");
-  cr_expect(wait_for(t, "expected /help") && wait_for(t, "> "), "%s", t->seen);
+  cr_expect(wait_for(t, "expected /help") && wait_for_prompt(t, "> "), "%s", t->seen);
   type(t, "\x04");
   cr_expect_eq(end(t), 0);
   snprintf(file, sizeof file, "%s/headrow/history", state);
@@ -565,7 +578,7 @@ Test(chat, a_terminal_has_a_prompt_a_history_and_ctrl_d) {
   cr_assert_eq(stat(file, &st), 0, "%s", file);
   cr_expect_eq(st.st_mode & 077, 0, "the history is private");
   t = start(state, arguments);
-  cr_expect(wait_for(t, "> "), "%s", t->seen);
+  cr_expect(wait_for_prompt(t, "> "), "%s", t->seen);
   type(t, "\x10\x10"); /* Ctrl-P: the line before */
   cr_expect(wait_for(t, "zebra"), "%s", t->seen);
   type(t, "\x15/quit\n");
@@ -586,14 +599,14 @@ Test(chat, ctrl_c_stops_an_answer_and_no_more) {
                                    "1.5",     "--top-k", "0", "--top-p",   "1", "--min-p", "0",
                                    NULL};
   terminal *t = start(state, arguments);
-  cr_expect(wait_for(t, "> "), "%s", t->seen);
+  cr_expect(wait_for_prompt(t, "> "), "%s", t->seen);
   type(t, "Once\n");
   cr_expect(wait_for(t, "Once"), "%s", t->seen);
   usleep(50000);
   type(t, "\x03");
-  cr_expect(wait_for(t, "\n> "), "%s", t->seen);
+  cr_expect(wait_for_prompt(t, "\n> "), "%s", t->seen);
   type(t, "\x03"); /* at the prompt it only clears the line */
-  cr_expect(wait_for(t, "/quit leaves") && wait_for(t, "> "), "%s", t->seen);
+  cr_expect(wait_for(t, "/quit leaves") && wait_for_prompt(t, "> "), "%s", t->seen);
   type(t, "/quit\n");
   cr_expect_eq(end(t), 0);
   char line[160];
