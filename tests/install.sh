@@ -22,13 +22,14 @@ PKG_CONFIG_PATH=$(dirname "$pc") PKG_CONFIG_SYSROOT_DIR=$dir/root
 export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
 lib=$(dirname "$(dirname "$pc")")
 cflags=$(pkg-config --cflags headrow) libs=$(pkg-config --libs headrow)
-# headrow itself static, the libraries it stands on shared.
+# headrow itself static, the libraries it stands on shared: by the compiler that made it (CC), whose
+# OpenMP runtime it wants.
 private="$(PKG_CONFIG_SYSROOT_DIR= pkg-config --libs $(pkg-config --print-requires-private headrow)) -lm -fopenmp -pthread"
 
 strict="-Wall -Wextra -Wpedantic -Werror"
 model=$root/models/builtin.gguf
 expect "a C program, shared" cc -std=c99 $strict $cflags "$root/examples/generate.c" -o "$dir/shared" $libs
-expect "a C program, static" cc -std=c11 $strict $cflags "$root/examples/generate.c" -o "$dir/static" "$lib/libheadrow.a" $private
+expect "a C program, static" ${CC:-cc} -std=c11 $strict $cflags "$root/examples/generate.c" -o "$dir/static" "$lib/libheadrow.a" $private
 cat >"$dir/program.cpp" <<'END'
 #include <headrow/headrow.h>
 #include <cstdio>
