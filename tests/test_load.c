@@ -146,6 +146,34 @@ Test(load, values_that_would_change_the_arithmetic_are_refused) {
   expect_refused(&w, HR_WEIGHTS_NATIVE, HR_ERROR_FILE, "rows for 8 tokens, expected 9");
 }
 
+/* GGUF has a key for the factor beside YaRN and one for that beside all else. */
+Test(load, the_factor_of_another_rope_scaling_is_refused) {
+  static const char yarn[] = "llama.rope.scaling.yarn_attn_factor",
+                    other[] = "llama.rope.scaling.attn_factor";
+  static const char *const types[] = {"none", "linear", "yarn"};
+  gguf_writer w;
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    for (int wrong = 0; wrong < 2; wrong++) {
+      bool is_yarn = strcmp(types[i], "yarn") == 0;
+      put_llama(&w, 1);
+      gguf_put_string(&w, "llama.rope.scaling.type", types[i]);
+      gguf_put_f32(&w, "llama.rope.scaling.factor", strcmp(types[i], "none") ? 2 : 1);
+      if (is_yarn) gguf_put_u32(&w, "llama.rope.scaling.original_context_length", 64);
+      gguf_put_f32(&w, is_yarn ? other : yarn, wrong ? 1.25f : 1);
+      if (wrong)
+        expect_refused(&w, HR_WEIGHTS_NATIVE, HR_ERROR_FILE, is_yarn ? other : yarn);
+      else
+        digest_of(&w);
+    }
+  for (int own = 0; own < 2; own++) {
+    put_llama(&w, 1);
+    if (own) gguf_put_string(&w, "llama.rope.scaling.type", "yarn");
+    gguf_put_f32(&w, "llama.rope.scaling.factor", own ? 2 : 1);
+    gguf_put_f32(&w, own ? yarn : other, 1001);
+    expect_refused(&w, HR_WEIGHTS_NATIVE, HR_ERROR_FILE, own ? yarn : other);
+  }
+}
+
 Test(load, tensors_that_nobody_reads_are_refused) {
   static const char *const names[] = {"blk.0.attn_sinks.weight", "blk.1.attn_q.weight", "extra"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

@@ -469,18 +469,16 @@ static hr_status describe_ramp(reader *r, hr_rope_scaling *s) {
   return read_real_within(r, &ROPE_FAST, 1e-3, 1e6, &s->high);
 }
 
-/* GGUF multiplies YaRN's own magnitude by a factor; config.json replaces it. */
+/* GGUF multiplies YaRN's own magnitude by a factor, which has a key of its own; config.json
+ * replaces it. */
 static hr_status describe_magnitude(reader *r, hr_rope_scaling *s) {
-  bool found, own;
-  double factor, magnitude;
-  HR_TRY(read_real(r, &YARN_MAGNITUDE, &magnitude, &own));
-  HR_TRY(read_real(r, &ROPE_MAGNITUDE, &factor, &found));
-  if (!own && !found) return HR_OK;
-  if (is_gguf(r) && s->kind == HR_ROPE_SCALING_YARN) {
-    if (found && factor != 1) return refuse_number(r, factor, "1 beside YaRN");
-    if (!own) return HR_OK;
-    factor = magnitude;
-  }
+  bool yarn = is_gguf(r) && s->kind == HR_ROPE_SCALING_YARN, found;
+  double factor;
+  HR_TRY(read_real(r, yarn ? &ROPE_MAGNITUDE : &YARN_MAGNITUDE, &factor, &found));
+  if (found && factor != 1)
+    return refuse_number(r, factor, yarn ? "1 beside YaRN" : "1 without YaRN");
+  HR_TRY(read_real(r, yarn ? &YARN_MAGNITUDE : &ROPE_MAGNITUDE, &factor, &found));
+  if (!found) return HR_OK;
   if (factor <= 0 || factor > 1e3) return refuse_number(r, factor, "more than 0, at most 1000");
   s->magnitude = factor;
   return HR_OK;
