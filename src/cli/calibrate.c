@@ -438,7 +438,10 @@ int cli_calibration_take(cli_calibration *c, size_t tensor, hr_format format, co
     size_t k = h->matrix->k, bytes;
     if (h->tensor != tensor) continue;
     float *rows = malloc(h->matrix->n * k * sizeof *rows);
-    if (!rows || !hr_format_bytes(format, k, &bytes)) return cli_fail_memory();
+    if (!rows || !hr_format_bytes(format, k, &bytes)) {
+      free(rows);
+      return cli_fail_memory();
+    }
     for (size_t r = 0; r < h->matrix->n; r++) {
       size_t output = h->first_row + (h->run ? r / h->run * h->step + r % h->run : r);
       hr_format_get(format)->widen((const char *)data + output * bytes, rows + r * k, k);

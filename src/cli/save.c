@@ -75,17 +75,18 @@ static bool is_output(const char *path) {
 
 /* *target and *temporary, for the caller to free; a status after printing why not. */
 static int name_files(const char *path, char **target, char **temporary) {
-  *temporary = NULL;
   if (is_output(path))
     return cli_fail(HR_ERROR_FILE, "%s: takes the standard output too, expected another file",
                     path);
-  *target = resolve(path);
-  if (!*target) return fail(path, errno);
-  if (asprintf(temporary, "%s.XXXXXX", *target) >= 0) return HR_OK;
-  *temporary = NULL;
-  free(*target);
-  *target = NULL;
-  return cli_fail_memory();
+  char *file = resolve(path), *beside;
+  if (!file) return fail(path, errno);
+  if (asprintf(&beside, "%s.XXXXXX", file) < 0) {
+    free(file);
+    return cli_fail_memory();
+  }
+  *target = file;
+  *temporary = beside;
+  return HR_OK;
 }
 
 int cli_check_save(const char *path) {
