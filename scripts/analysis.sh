@@ -62,8 +62,12 @@ tidy_passes() {
   cat <<'END'
 src/cli/accuracy_detail.c core.NullDereference a measurement that is under way has its sessions
 src/cli/bench_capacity.c core.DivideZero a team has a thread
+src/cli/bench_check.c uninitialized.Assign a session that was not made has a status
+src/cli/bench_check.c UndefinedBinaryOperatorResult a session that was not made has a status
 src/cli/bench_limits.c core.NullDereference a window has a loop or a region, or is of barriers alone
 src/cli/bench_samples.c core.NullDereference a test has a place once samples are taken
+src/cli/calibrate.c uninitialized.Assign rows that are counted were seen
+src/cli/calibrate.c core.NullDereference a session that was not made has a status
 src/cli/calibrate.c core.NonNullParamChecker the plan gives each tensor that is calibrated an input
 src/cli/chat.c core.UndefinedBinaryOperatorResult a rendered prompt has its count
 src/cli/compare_read.c core.NonNullParamChecker a test that is compared has a name for its work
@@ -73,6 +77,7 @@ src/cli/rerank.c core.NullDereference scores were made before they are printed
 src/cli/rerank.c UnixAPI without a text it has ended before
 src/cli/synthetic.c cert-flp30 only exact operations: powers of two
 src/cli/synthetic.c FloatLoopCounter only exact operations: powers of two
+perf/kernel_bench.c UndefinedBinaryOperatorResult a shape has rows and columns
 src/model/gguf.c signed-char-misuse the value is a signed byte
 src/sched/calibrate.c UndefinedBinaryOperatorResult there is a number of threads to try, and each was tried
 src/template/datum.c core.NonNullParamChecker a block that holds nothing is not copied

@@ -4,25 +4,33 @@
 #ifndef HR_SCRIPTS_TIDY_H
 #define HR_SCRIPTS_TIDY_H
 
-#if __has_include("base/error.h") && __has_include("sched/team.h")
-#include "base/error.h"
+/* A failure of the command has the status that it was made with. */
+#if __has_include("headrow/headrow.h") && (__has_include("cli/cli.h") || __has_include("cli.h"))
+#if __has_include("cli/cli.h")
 #include "cli/cli.h"
-#include "sched/team.h"
-
-/* A failure has the status that it was made with. */
-static inline hr_status hr_known_status(hr_status told, hr_status status) {
-  (void)told;
-  return status;
-}
+#else
+#include "cli.h"
+#endif
 static inline int cli_known_status(int told, hr_status status) {
   (void)told;
   return (int)status;
 }
+#define cli_fail(status, ...) cli_known_status(cli_fail(status, __VA_ARGS__), status)
+#define cli_fail_memory() cli_known_status(cli_fail_memory(), HR_ERROR_MEMORY)
+#endif
+
+#if __has_include("headrow/headrow.h") && __has_include("sched/team.h")
+#include "base/error.h"
+#include "sched/team.h"
+
+/* So has one inside. */
+static inline hr_status hr_known_status(hr_status told, hr_status status) {
+  (void)told;
+  return status;
+}
 #define hr_fail(err, status, ...) hr_known_status(hr_fail(err, status, __VA_ARGS__), status)
 #define hr_fail_memory(err, what, bytes) \
   hr_known_status(hr_fail_memory(err, what, bytes), HR_ERROR_MEMORY)
-#define cli_fail(status, ...) cli_known_status(cli_fail(status, __VA_ARGS__), status)
-#define cli_fail_memory() cli_known_status(cli_fail_memory(), HR_ERROR_MEMORY)
 
 /* A team has a thread. */
 static inline unsigned hr_at_least_1(unsigned n) {
