@@ -185,6 +185,7 @@ HR_INLINE void q8_tile(const hr_product *p, q8_chunk *c, size_t panels, size_t r
   const char *ahead = c->ahead, *prepared = c->prepared;
   size_t blocks = c->end - c->begin;
   bool fetch = !few && c->ahead_lines > 0;
+  if (p->add && c->end == hr_q8_blocks(p->k)) product_reach(p, panels, rows, c->first, row);
   for (size_t b = 0; b < blocks; b++) {
     ints s[ROWS][4];
     if (few && row == 0) q8_fetch(at.weights);
