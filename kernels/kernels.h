@@ -15,7 +15,7 @@
  * The step by which a caller may split a slot's work over calls, with the same bits:
  *   products            outputs by 16 (a panel), rows by 1; never columns
  *   packing             by a panel of 16 rows
- *   quantize            by a row
+ *   quantize            by a row, and columns by 32 (a block)
  *   grid_errors         scales by 1
  *   norms, softmax      by a row
  *   attend              queries by 1; a call is one block of keys of one head
@@ -62,6 +62,8 @@ typedef struct hr_product {
   float *y;
   size_t y_stride;    /* floats from row to row; nothing past column n is touched */
   bool add;           /* add to what y holds */
+  const void *next;   /* panels of as many columns that are read after this call, or NULL; they
+                         may be fetched into a cache meanwhile */
 } hr_product;
 
 typedef void hr_product_fn(const hr_product *product);
@@ -72,12 +74,13 @@ typedef void hr_product_fn(const hr_product *product);
  * NaN too. q8: rows of hr_q8_file_block, k a multiple of 32. */
 typedef void hr_pack_fn(const void *src, size_t stride, size_t rows, size_t k, void *panel);
 
-/* Quantizes one row of k floats into the form in layout.h, offsets too. Per block of 32: m =
+/* Quantizes columns begin .. end - 1 of a row of k into the form in layout.h, offsets too; x is
+ * column begin. begin is a multiple of 32, end one too or k. Per block of 32: m =
  * largest magnitude (as unsigned integers of the bits without sign). m infinite or NaN: scale
  * NaN, values 0. m below 2^-100: scale 0, values 0. Else scale = m / 127, value =
  * round-to-nearest-even(x * (127 / m)). A last short block is as if filled with
  * zeros. What lies between the offsets and the row's end means nothing. */
-typedef void hr_quantize_fn(const float *x, size_t k, void *row);
+typedef void hr_quantize_fn(const float *x, size_t k, size_t begin, size_t end, void *row);
 
 /* How far a block of 32 weights is from an int8 grid, for each of `count` scales, which may be
  * 0 of them: inverse = 1 / scale; q = (x * inverse + R) - R with R = 1.5 * 2^23, x * inverse to

@@ -212,7 +212,7 @@ static void *activations(run *r, hr_panel_type type, size_t k, size_t rows, size
   if (type != HR_PANEL_Q8) return x;
   *stride = hr_q8_row_bytes(k);
   char *q = memory(&r->pool, rows * *stride);
-  for (size_t i = 0; x && q && i < rows; i++) r->t->quantize(x + i * k, k, q + i * *stride);
+  for (size_t i = 0; x && q && i < rows; i++) r->t->quantize(x + i * k, k, 0, k, q + i * *stride);
   return q;
 }
 
@@ -597,7 +597,7 @@ typedef struct rows {
 /* SLOT(slot, bytes, call): bytes that one call reads, each operand once. What works
  * in place starts from where it ended: the numbers stay finite. */
 #define ROW_CALLS(SLOT)                                                                          \
-  SLOT(quantize, WIDTH * 4, t->quantize(d->x, WIDTH, d->packed))                                 \
+  SLOT(quantize, WIDTH * 4, t->quantize(d->x, WIDTH, 0, WIDTH, d->packed))                       \
   SLOT(grid_errors, 64 * 4, t->grid_errors(d->x, NULL, d->up, 64, d->y))                         \
   SLOT(rms_norm, WIDTH * 8, t->rms_norm(d->x, WIDTH, d->up, 1e-5f, d->y))                        \
   SLOT(layer_norm, WIDTH * 12, t->layer_norm(d->x, WIDTH, d->up, d->up, 1e-5f, d->y))            \

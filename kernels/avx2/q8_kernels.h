@@ -226,7 +226,7 @@ HR_INLINE void q8_rows(const hr_product *p, q8_chunk *c, size_t panels, size_t r
 
 /* What comes after a chunk: the same of the panels behind it, as long as there are some in its
  * set, which starts at set_panel; then the set's next chunk; then the first of the next set;
- * nothing behind the last. */
+ * behind the last what the caller names. */
 HR_INLINE void q8_look_ahead(const hr_product *p, q8_chunk *c, size_t panels, bool last_of_set,
                              const char *set_panel) {
   const char *behind = c->panel + panels * c->panel_bytes;
@@ -236,8 +236,9 @@ HR_INLINE void q8_look_ahead(const hr_product *p, q8_chunk *c, size_t panels, bo
   } else if (c->end < hr_q8_blocks(p->k)) {
     c->ahead = set_panel + hr_q8_scales_at(c->end);
   } else {
-    c->ahead = behind;
-    if (c->first / HR_PANEL_ROWS + panels >= product_panels(p)) c->ahead_lines = 0;
+    bool last = c->first / HR_PANEL_ROWS + panels >= product_panels(p);
+    c->ahead = last ? p->next : behind;
+    if (!c->ahead) c->ahead_lines = 0;
   }
 }
 

@@ -57,13 +57,12 @@ void KERNEL(grid_errors)(const float *x, const float *weight, const float *scale
     for (size_t i = 0; i < count; i++) errors[i] = grid_error(x, NULL, scales[i]);
 }
 
-void KERNEL(quantize)(const float *x, size_t k, void *row) {
-  size_t blocks = hr_q8_blocks(k);
+void KERNEL(quantize)(const float *x, size_t k, size_t begin, size_t end, void *row) {
   float *scales = (float *)(void *)((char *)row + hr_q8_row_scales_at(k));
   int32_t *offsets = (int32_t *)(void *)((char *)row + hr_q8_row_offsets_at(k));
   __m256i *q = row;
-  for (size_t b = 0; b < blocks; b++, x += HR_Q8_BLOCK) {
-    size_t n = k - b * HR_Q8_BLOCK;
+  for (size_t b = begin / HR_Q8_BLOCK; b < hr_q8_blocks(end); b++, x += HR_Q8_BLOCK) {
+    size_t n = end - b * HR_Q8_BLOCK;
     lanes low = lanes_load_up_to(x, n), high = lanes_set(0.0f);
     if (n > 16) high = lanes_load_up_to(x + 16, n - 16);
     _mm256_storeu_si256(q + b, quantize_block(low, high, scales + b, offsets + b));

@@ -37,14 +37,14 @@ void hr_grid_errors__portable(const float *x, const float *weight, const float *
   for (size_t i = 0; i < count; i++) errors[i] = grid_error(x, weight, scales[i]);
 }
 
-void hr_quantize__portable(const float *x, size_t k, void *row) {
-  size_t blocks = hr_q8_blocks(k);
-  int8_t *q = row;
+void hr_quantize__portable(const float *x, size_t k, size_t begin, size_t end, void *row) {
+  int8_t *q = (int8_t *)row + begin;
   float *scales = (float *)(void *)((char *)row + hr_q8_row_scales_at(k));
   int32_t *offsets = (int32_t *)(void *)((char *)row + hr_q8_row_offsets_at(k));
-  for (size_t b = 0; b < blocks; b++, q += HR_Q8_BLOCK) {
-    size_t n = k - b * HR_Q8_BLOCK < HR_Q8_BLOCK ? k - b * HR_Q8_BLOCK : HR_Q8_BLOCK;
-    const float *v = x + b * HR_Q8_BLOCK;
+  size_t b = begin / HR_Q8_BLOCK;
+  for (size_t at = begin; at < end; at += HR_Q8_BLOCK, b++, q += HR_Q8_BLOCK) {
+    size_t n = end - at < HR_Q8_BLOCK ? end - at : HR_Q8_BLOCK;
+    const float *v = x + (at - begin);
     uint32_t largest = 0;
     for (size_t i = 0; i < n; i++) {
       uint32_t a = hr_float_bits(v[i]) & 0x7fffffffu;

@@ -126,17 +126,27 @@ static void attend_block(const hr_pass *pass, const hr_span *span, uint32_t laye
   (pass->cache->half ? pass->kernels->attend_f16 : pass->kernels->attend_f32)(&attend);
 }
 
+/* Whether a head's part of a row is quantized for the output projection as soon as it is there. */
+static bool quantizes_heads(const hr_pass *pass, const hr_layer *layer) {
+  return pass->model->description.head_width % HR_Q8_BLOCK == 0 &&
+         hr_quantizes_at_once(pass, &layer->output);
+}
+
 /* out / sum into the row's place among the heads; zeros where nothing was seen. */
-static void finish_head(const hr_pass *pass, size_t row, size_t head, float *out, float sum,
-                        bool seen) {
-  size_t width = pass->model->description.head_width;
-  float *to = pass->ws->attended + row * pass->ws->heads_stride + head * width;
-  if (!seen) {
-    memset(to, 0, width * sizeof *to);
-    return;
-  }
-  pass->kernels->divide(out, sum, width);
-  memcpy(to, out, width * sizeof *to);
+static void finish_head(const hr_pass *pass, uint32_t layer, size_t row, size_t head, float *out,
+                        float sum, bool seen) {
+  const hr_workspace *ws = pass->ws;
+  const hr_description *d = &pass->model->description;
+  size_t width = d->head_width, k = d->heads * width;
+  if (seen)
+    pass->kernels->divide(out, sum, width);
+  else
+    memset(out, 0, width * sizeof *out);
+  if (quantizes_heads(pass, &pass->model->layer[layer]))
+    pass->kernels->quantize(out, k, head * width, (head + 1) * width,
+                            ws->quantized + row * hr_q8_row_bytes(k));
+  else
+    memcpy(ws->attended + row * ws->heads_stride + head * width, out, width * sizeof *out);
 }
 
 /* Rows of one text and one key/value head against all their keys, blocks ascending.
@@ -170,7 +180,7 @@ static void attend_tile(hr_pass *pass, unsigned thread, const hr_span *span, uin
     }
   }
   for (size_t i = 0; i < count; i++)
-    finish_head(pass, rows.begin + i / group, kv_head * group + i % group,
+    finish_head(pass, layer, rows.begin + i / group, kv_head * group + i % group,
                 own->out + i * ws->out_stride, own->sum[i],
                 own->query[i].first < own->query[i].end);
 }
@@ -213,7 +223,8 @@ static void attend_part(const hr_pass *pass, unsigned thread, uint32_t layer, si
 }
 
 /* Blocks of one head, ascending, and the head's place in the row. */
-static void merge_head(const hr_pass *pass, size_t head, size_t first_block, size_t blocks) {
+static void merge_head(const hr_pass *pass, uint32_t layer, size_t head, size_t first_block,
+                       size_t blocks) {
   hr_workspace *ws = pass->ws;
   size_t at = head * most_blocks(ws) + first_block;
   float *out = ws->part_out + at * ws->out_stride;
@@ -221,7 +232,7 @@ static void merge_head(const hr_pass *pass, size_t head, size_t first_block, siz
     pass->kernels->attend_merge(&ws->part_max[at], &ws->part_sum[at], out, ws->part_max[at + b],
                                 ws->part_sum[at + b], ws->part_out + (at + b) * ws->out_stride,
                                 ws->out_stride);
-  finish_head(pass, 0, head, out, ws->part_sum[at], true);
+  finish_head(pass, layer, 0, head, out, ws->part_sum[at], true);
 }
 
 /* Key and value of one position and head in the cache. */
@@ -250,7 +261,7 @@ static void attend_along_keys(hr_pass *pass, unsigned thread, unsigned threads, 
 
   step = hr_begin_step(pass, thread, threads, d->heads, blocks * ws->out_stride * sizeof(float));
   for (hr_range run; hr_next_run(&step, &run);)
-    for (size_t h = run.begin; h < run.end; h++) merge_head(pass, h, first_block, blocks);
+    for (size_t h = run.begin; h < run.end; h++) merge_head(pass, layer, h, first_block, blocks);
 }
 
 /* The rows of a tile of queries, counted through all texts. */
@@ -329,8 +340,11 @@ void hr_attention_output(hr_pass *pass, unsigned thread, unsigned threads, const
   const hr_description *d = &pass->model->description;
   hr_workspace *ws = pass->ws;
   const hr_matrix *matrices[] = {&layer->output};
-  hr_input input = hr_prepare(pass, thread, threads, NULL, ws->attended, ws->heads_stride,
-                              pass->request->rows, (size_t)d->heads * d->head_width, matrices, 1);
+  size_t rows = pass->request->rows, k = (size_t)d->heads * d->head_width;
+  hr_input input = {.quantized = ws->quantized, .rows = rows};
+  if (!quantizes_heads(pass, layer))
+    input = hr_prepare(pass, thread, threads, NULL, ws->attended, ws->heads_stride, rows, k,
+                       matrices, 1);
   bool add;
   const hr_projection to = {&layer->output, hr_residual_target(pass, &add), ws->x_stride};
   hr_project(pass, thread, threads, &input, &to, 1, add);

@@ -26,7 +26,12 @@ typedef struct hr_private {
   hr_query *query; /* [HR_QUERIES or heads per kv head, the larger] */
   float *max, *sum, *out;                   /* running results of those queries */
   float *block_max, *block_sum, *block_out; /* results of one block of keys */
+  float *up, *gate; /* [HR_PIECE_ROWS][HR_PIECE_WIDTH] what is activated while it is in a cache */
 } hr_private;
+
+/* Rows and outputs of a piece of the feed-forward network's inner rows: both stay in the second
+ * cache, beside the rows and weights that they are made of. */
+enum { HR_PIECE_ROWS = 128, HR_PIECE_WIDTH = 256 };
 
 struct hr_workspace {
   const hr_transformer *model;
@@ -162,6 +167,15 @@ hr_input hr_prepare(hr_pass *pass, unsigned thread, unsigned threads, const hr_n
                     const float *x, size_t stride, size_t rows, size_t k,
                     const hr_matrix *const *matrices, size_t count);
 
+/* Passes of so many rows are cut by pairs of panels, and what is made for a product over q8
+ * panels is quantized where it is made: no floats of all rows lie in between, unless somebody
+ * wants to see them. */
+enum { HR_MANY_ROWS = 64 };
+static inline bool hr_quantizes_at_once(const hr_pass *pass, const hr_matrix *m) {
+  return pass->request->rows >= HR_MANY_ROWS && m->type == HR_PANEL_Q8 && !pass->ws->tap &&
+         !pass->ws->input_tap;
+}
+
 /* One of several products that read the same input. */
 typedef struct hr_projection {
   const hr_matrix *matrix;
@@ -172,6 +186,7 @@ typedef struct hr_projection {
 /* A part of a product: panels of its outputs, rows of its input. */
 typedef struct hr_tile {
   hr_range panels, rows;
+  const void *next; /* panels that this thread reads after them, or NULL */
 } hr_tile;
 
 /* A step whose units are tiles of a product: columns of a few panels, cut into
@@ -187,7 +202,11 @@ typedef struct hr_product_step {
  * alike: `times` of them are computed for each tile. */
 hr_product_step hr_begin_product(hr_pass *pass, unsigned thread, unsigned threads, size_t rows,
                                  const hr_projection *projection, size_t count, size_t times);
+const void *hr_panel(const hr_matrix *m, size_t index);
 bool hr_next_tile(hr_product_step *step, hr_tile *tile);
+/* The outputs of a tile of one matrix, of which the first goes to y. */
+void hr_multiply_part(const hr_pass *pass, const hr_input *input, const hr_matrix *m,
+                      hr_tile tile, float *y, size_t y_stride, bool add);
 /* Computes a tile; panels are counted through all projections. */
 void hr_multiply(const hr_pass *pass, const hr_input *input, const hr_projection *projection,
                  size_t count, hr_tile tile, bool add);

@@ -13,7 +13,7 @@ static bool any_quantized(const hr_matrix *const *matrices, size_t count) {
 static void prepare_row(const hr_pass *pass, const hr_norm_weights *norm, const float *x, size_t k,
                         float *normed, void *quantized) {
   if (norm) hr_norm_row(pass, norm, x, k, normed);
-  if (quantized) pass->kernels->quantize(norm ? normed : x, k, quantized);
+  if (quantized) pass->kernels->quantize(norm ? normed : x, k, 0, k, quantized);
 }
 
 static hr_input prepare_rows(hr_pass *pass, unsigned thread, unsigned threads,
@@ -59,26 +59,30 @@ hr_input hr_prepare(hr_pass *pass, unsigned thread, unsigned threads, const hr_n
   return input;
 }
 
-/* The outputs of some panels of one matrix, for some rows of the input. */
-static void project_part(const hr_pass *pass, const hr_input *input, const hr_projection *to,
-                         hr_range panels, hr_range rows, bool add) {
-  const hr_matrix *m = to->matrix;
+const void *hr_panel(const hr_matrix *m, size_t index) {
+  return (const char *)m->panels + index * hr_panel_bytes(m->type, m->k);
+}
+
+void hr_multiply_part(const hr_pass *pass, const hr_input *input, const hr_matrix *m,
+                      hr_tile tile, float *y, size_t y_stride, bool add) {
+  hr_range panels = tile.panels, rows = tile.rows;
   size_t first = panels.begin * HR_PANEL_ROWS;
   size_t end = hr_min_size(panels.end * HR_PANEL_ROWS, m->n);
   bool quantized = m->type == HR_PANEL_Q8;
   size_t stride = quantized ? hr_q8_row_bytes(m->k) : input->x_stride * sizeof(float);
   const char *x = quantized ? input->quantized : (const void *)input->x;
   hr_product product = {
-      .panels = (const char *)m->panels + panels.begin * hr_panel_bytes(m->type, m->k),
+      .panels = hr_panel(m, panels.begin),
       .x = x + rows.begin * stride,
       .x_stride = stride,
       .k = m->k,
       .n = end - first,
       .rows = rows.end - rows.begin,
       .bias = m->bias ? m->bias + first : NULL,
-      .y = to->y + rows.begin * to->y_stride + first,
-      .y_stride = to->y_stride,
+      .y = y,
+      .y_stride = y_stride,
       .add = add,
+      .next = tile.next,
   };
   hr_kernels_product(pass->kernels, m->type, product.rows)(&product);
 }
@@ -93,11 +97,12 @@ static size_t divide_up(size_t a, size_t b) {
 
 /* One row: a column is as short as pays for a call, 16 KiB of weights. Many: two
  * panels, which the kernels take side by side. Fewer columns than eight a thread
- * leave no fine tail, so rows are cut too, but no call gets fewer than 32. */
+ * leave no fine tail: those of few rows get narrower, those of many are cut into
+ * bands of rows, at least 32 for a call. */
 static void cut_product(hr_product_step *s, size_t panel_bytes, unsigned threads) {
   enum { CALL_BYTES = 16 << 10, PAIR = 2, TAIL = 8, FEW_ROWS = 32 };
   s->wide = s->rows == 1 ? CALL_BYTES / panel_bytes : PAIR;
-  s->wide = hr_min_size(s->wide, s->panels / (threads * TAIL));
+  if (s->rows < HR_MANY_ROWS) s->wide = hr_min_size(s->wide, s->panels / (threads * TAIL));
   if (s->wide == 0) s->wide = 1;
   size_t columns = divide_up(s->panels, s->wide);
   s->bands = columns ? hr_min_size(divide_up(threads * TAIL, columns), s->rows / FEW_ROWS) : 1;
@@ -181,8 +186,10 @@ void hr_multiply(const hr_pass *pass, const hr_input *input, const hr_projection
     size_t n = panels_of(projection[i].matrix);
     size_t begin = tile.panels.begin > before ? tile.panels.begin - before : 0;
     size_t end = tile.panels.end > before ? hr_min_size(tile.panels.end - before, n) : 0;
-    if (begin < end)
-      project_part(pass, input, &projection[i], (hr_range){begin, end}, tile.rows, add);
+    const hr_projection *to = &projection[i];
+    hr_tile part = {.panels = {begin, end}, .rows = tile.rows};
+    float *y = to->y + part.rows.begin * to->y_stride + begin * HR_PANEL_ROWS;
+    if (begin < end) hr_multiply_part(pass, input, to->matrix, part, y, to->y_stride, add);
     before += n;
   }
 }

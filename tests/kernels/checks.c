@@ -83,8 +83,8 @@ static void wrong_pack(const void *src, size_t stride, size_t rows, size_t k, vo
   right.pack_f16(src, stride, rows, k, panel);
   if (k == 33) flip(panel);
 }
-static void wrong_quantize(const float *x, size_t k, void *row) {
-  right.quantize(x, k, row);
+static void wrong_quantize(const float *x, size_t k, size_t begin, size_t end, void *row) {
+  right.quantize(x, k, begin, end, row);
   if (k == 65) flip((char *)row + 64);
 }
 static void wrong_grid(const float *x, const float *weight, const float *scales, size_t count,
