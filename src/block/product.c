@@ -98,14 +98,16 @@ static size_t divide_up(size_t a, size_t b) {
 /* One row: a column is as short as pays for a call, 16 KiB of weights. Many: two
  * panels, which the kernels take side by side. Fewer columns than eight a thread
  * leave no fine tail: those of few rows get narrower, those of many are cut into
- * bands of rows, at least 32 for a call. */
-static void cut_product(hr_product_step *s, size_t panel_bytes, unsigned threads) {
-  enum { CALL_BYTES = 16 << 10, PAIR = 2, TAIL = 8, FEW_ROWS = 32 };
+ * bands of rows, at least 32 for a call, and so are those that take long, some 20 us. */
+static void cut_product(hr_product_step *s, size_t k, size_t panel_bytes, unsigned threads) {
+  enum { CALL_BYTES = 16 << 10, PAIR = 2, TAIL = 8, FEW_ROWS = 32, BAND_MACS = 8 << 20 };
   s->wide = s->rows == 1 ? CALL_BYTES / panel_bytes : PAIR;
   if (s->rows < HR_MANY_ROWS) s->wide = hr_min_size(s->wide, s->panels / (threads * TAIL));
   if (s->wide == 0) s->wide = 1;
   size_t columns = divide_up(s->panels, s->wide);
-  s->bands = columns ? hr_min_size(divide_up(threads * TAIL, columns), s->rows / FEW_ROWS) : 1;
+  size_t bands = columns ? divide_up(threads * TAIL, columns) : 1;
+  size_t by_work = s->rows * k * PAIR * HR_PANEL_ROWS / BAND_MACS;
+  s->bands = hr_min_size(bands > by_work ? bands : by_work, s->rows / FEW_ROWS);
   if (threads == 1 || s->bands == 0) s->bands = 1;
 }
 
@@ -119,7 +121,7 @@ static size_t cut_outputs(hr_product_step *s, unsigned threads, const hr_project
     if (panel > bytes) bytes = panel;
     s->panels += panels_of(m);
   }
-  cut_product(s, bytes, threads);
+  cut_product(s, projection->matrix->k, bytes, threads);
   return bytes;
 }
 
@@ -170,12 +172,16 @@ void hr_panels_of_thread(const hr_transformer *t, const hr_matrix *m, unsigned t
 bool hr_next_tile(hr_product_step *s, hr_tile *tile) {
   if (s->run.begin == s->run.end && !hr_next_run(&s->step, &s->run)) return false;
   size_t column = s->run.begin / s->bands, band = s->run.begin % s->bands;
-  size_t end = s->bands == 1 ? s->run.end : s->run.begin + 1;
+  size_t columns = (s->run.end - s->run.begin) / s->bands, bands = s->bands;
+  if (band > 0 || columns == 0) { /* a part of one column */
+    columns = 1;
+    bands = hr_min_size(bands - band, s->run.end - s->run.begin);
+  }
   *tile = (hr_tile){
-      .panels = {column * s->wide, hr_min_size((column + end - s->run.begin) * s->wide, s->panels)},
-      .rows = {s->rows * band / s->bands, s->rows * (band + 1) / s->bands},
+      .panels = {column * s->wide, hr_min_size((column + columns) * s->wide, s->panels)},
+      .rows = {s->rows * band / s->bands, s->rows * (band + bands) / s->bands},
   };
-  s->run.begin = end;
+  s->run.begin += columns * bands;
   return true;
 }
 
