@@ -8,7 +8,7 @@
 #include "block/forward.h"
 #include "sched/tiles.h"
 
-enum { HR_QUERIES = 32 }; /* queries that one thread attends with together */
+enum { HR_QUERIES = 36 }; /* that one thread attends with together: whole tiles of the kernels */
 
 /* A text of the pass, and where its rows and its tiles of queries begin. */
 typedef struct hr_span {
