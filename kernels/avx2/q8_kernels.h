@@ -115,7 +115,7 @@ HR_INLINE void q8_scale(size_t panels, size_t rows, const char *scales_at, size_
 enum {
   CHUNK = PREPARED ? 32 : 64,
   PREPARED_BYTES = PREPARED ? CHUNK * HR_Q8_BLOCK_BYTES : 64,
-  ACTIVATION_BYTES = 512 << 10,
+  ACTIVATION_BYTES = 384 << 10,
   FEWEST_ROWS = 64,
   SUMS = 16 << 10,
   MANY_CHUNKS_ROWS = ACTIVATION_BYTES / (CHUNK * (HR_Q8_BLOCK + 8))
