@@ -57,15 +57,72 @@ void KERNEL(grid_errors)(const float *x, const float *weight, const float *scale
     for (size_t i = 0; i < count; i++) errors[i] = grid_error(x, NULL, scales[i]);
 }
 
+/* Lane i: all lanes of the i-th of eight. */
+#define HR_FOLD_EIGHT(name, join)                                                      \
+  HR_INLINE __m256i name(const __m256i v[8]) {                                         \
+    __m256i two[4], four[2];                                                           \
+    HR_UNROLL for (int i = 0; i < 4; i++)                                              \
+      two[i] = join(_mm256_unpacklo_epi32(v[2 * i], v[2 * i + 1]),                     \
+                    _mm256_unpackhi_epi32(v[2 * i], v[2 * i + 1]));                    \
+    HR_UNROLL for (int i = 0; i < 2; i++)                                              \
+      four[i] = join(_mm256_unpacklo_epi64(two[2 * i], two[2 * i + 1]),                \
+                     _mm256_unpackhi_epi64(two[2 * i], two[2 * i + 1]));               \
+    return join(_mm256_permute2x128_si256(four[0], four[1], 0x20),                     \
+                _mm256_permute2x128_si256(four[0], four[1], 0x31));                    \
+  }
+HR_FOLD_EIGHT(fold_max_eight, _mm256_max_epi32)
+HR_FOLD_EIGHT(fold_add_eight, _mm256_add_epi32)
+
+/* Eight blocks together: what belongs to a block as a whole is a lane of one register. False, and
+ * nothing done, where the scale of one is zero or NaN. */
+HR_INLINE bool quantize_eight(const float *x, __m256i *q, float *scales, int32_t *offsets) {
+  __m256i v[8];
+  ints magnitude = ints_set(0x7fffffff);
+  HR_UNROLL for (int b = 0; b < 8; b++) {
+    ints largest = ints_max(ints_and(lanes_bits(lanes_load(x + b * HR_Q8_BLOCK)), magnitude),
+                            ints_and(lanes_bits(lanes_load(x + b * HR_Q8_BLOCK + 16)), magnitude));
+    v[b] = _mm256_max_epi32(ints_low(largest), ints_high(largest));
+  }
+  __m256i largest = fold_max_eight(v);
+  __m256i least = _mm256_set1_epi32((int32_t)hr_float_bits(0x1p-100f) - 1);
+  __m256i usual = _mm256_and_si256(_mm256_cmpgt_epi32(largest, least),
+                                   _mm256_cmpgt_epi32(_mm256_set1_epi32(0x7f800000), largest));
+  if (_mm256_movemask_epi8(usual) != -1) return false;
+  __m256 m = _mm256_castsi256_ps(largest), most = _mm256_set1_ps(127.0f);
+  _mm256_storeu_ps(scales, _mm256_div_ps(m, most));
+  float inverse[8];
+  _mm256_storeu_ps(inverse, _mm256_div_ps(most, m));
+  lanes round = lanes_set(HR_ROUND);
+  HR_UNROLL for (int b = 0; b < 8; b++) {
+    lanes by = lanes_set(inverse[b]), a = lanes_mul(lanes_load(x + b * HR_Q8_BLOCK), by),
+          c = lanes_mul(lanes_load(x + b * HR_Q8_BLOCK + 16), by);
+    ints qa = ints_sub(lanes_bits(lanes_add(a, round)), lanes_bits(round));
+    ints qc = ints_sub(lanes_bits(lanes_add(c, round)), lanes_bits(round));
+    _mm256_storeu_si256(q + b, ints_to_8(qa, qc));
+    ints sum = ints_add(qa, qc);
+    v[b] = _mm256_add_epi32(ints_low(sum), ints_high(sum));
+  }
+  __m256i offset = _mm256_slli_epi32(fold_add_eight(v), 7);
+  _mm256_storeu_si256((__m256i *)(void *)offsets,
+                      _mm256_sub_epi32(_mm256_setzero_si256(), offset));
+  return true;
+}
+
 void KERNEL(quantize)(const float *x, size_t k, size_t begin, size_t end, void *row) {
   float *scales = (float *)(void *)((char *)row + hr_q8_row_scales_at(k));
   int32_t *offsets = (int32_t *)(void *)((char *)row + hr_q8_row_offsets_at(k));
   __m256i *q = row;
-  for (size_t b = begin / HR_Q8_BLOCK; b < hr_q8_blocks(end); b++, x += HR_Q8_BLOCK) {
-    size_t n = end - b * HR_Q8_BLOCK;
-    lanes low = lanes_load_up_to(x, n), high = lanes_set(0.0f);
-    if (n > 16) high = lanes_load_up_to(x + 16, n - 16);
-    _mm256_storeu_si256(q + b, quantize_block(low, high, scales + b, offsets + b));
+  size_t blocks = hr_q8_blocks(end), whole = end / HR_Q8_BLOCK;
+  for (size_t b = begin / HR_Q8_BLOCK, next; b < blocks; b = next) {
+    next = b + 8 < blocks ? b + 8 : blocks;
+    const float *from = x + b * HR_Q8_BLOCK - begin;
+    if (b + 8 <= whole && quantize_eight(from, q + b, scales + b, offsets + b)) continue;
+    for (; b < next; b++, from += HR_Q8_BLOCK) {
+      size_t n = end - b * HR_Q8_BLOCK;
+      lanes low = lanes_load_up_to(from, n), high = lanes_set(0.0f);
+      if (n > 16) high = lanes_load_up_to(from + 16, n - 16);
+      _mm256_storeu_si256(q + b, quantize_block(low, high, scales + b, offsets + b));
+    }
   }
 }
 
