@@ -30,8 +30,9 @@ typedef struct group {
 
 /* With few queries the memory sets the pace: with every n elements that are read, as many are
  * fetched of what comes next. Keys, values and the next block's keys are one stream, and so
- * far ahead in it that what a read waits for is in the first cache by then. */
-enum { AHEAD = 32 << 10 };
+ * far ahead in it that what a read waits for is in the first cache by then. Not a multiple of
+ * 4 KiB: what is fetched would take the places, in the sets of that cache, of what is read. */
+enum { AHEAD = 18 << 10 };
 
 /* What to fetch while reading from there. Where the queries see a block in part nothing follows. */
 HR_INLINE const char *next_of(const group *g, const char *from) {
