@@ -62,8 +62,8 @@ typedef struct hr_product {
   float *y;
   size_t y_stride;    /* floats from row to row; nothing past column n is touched */
   bool add;           /* add to what y holds */
-  const void *next;   /* panels of as many columns that are read after this call, or NULL; they
-                         may be fetched into a cache meanwhile */
+  const void *next;   /* panels of this type and as many columns that are read after this call,
+                         or NULL; they may be fetched into a cache meanwhile */
 } hr_product;
 
 typedef void hr_product_fn(const hr_product *product);

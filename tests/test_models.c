@@ -445,6 +445,7 @@ Test(digests, every_type_of_weights_and_cache) {
   check_all_ways(FIXTURES "llama.gguf", HR_WEIGHTS_F32, HR_CACHE_F32, 290);
   check_all_ways(FIXTURES "llama.gguf", HR_WEIGHTS_F16, HR_CACHE_F32, 290);
   check_all_ways(FIXTURES "llama.gguf", HR_WEIGHTS_F32, HR_CACHE_F16, 290);
+  check_all_ways(FIXTURES "llama.gguf", HR_WEIGHTS_Q8_0, HR_CACHE_F32, 290);
   check_all_ways(SHIPPED "rope.gguf", HR_WEIGHTS_F32, HR_CACHE_F16, 70);
   check_all_ways(SHIPPED "gpt2.gguf", HR_WEIGHTS_F16, HR_CACHE_F32, 70);
 }

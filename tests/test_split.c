@@ -88,6 +88,12 @@ Test(split, threads_chunks_and_thieves_change_no_bit) {
   }
 }
 
+Test(split, nor_where_rows_are_quantized_in_pieces) {
+  hr_model *model = drawn_model(SPLIT_PIECES ":q8_0");
+  check(model, SPLIT_PIECES, 300, 4, 2);
+  hr_model_free(model);
+}
+
 /* Other norms and their places, other positions. */
 Test(split, nor_in_other_families) {
   static const char *const names[] = {"gpt2", "alibi", "transformer-2017"};

@@ -226,9 +226,9 @@ HR_INLINE void q8_rows(const hr_product *p, q8_chunk *c, size_t panels, size_t r
 
 /* What comes after a chunk: the same of the panels behind it, as long as there are some in its
  * set, which starts at set_panel; then the set's next chunk; then the first of the next set;
- * behind the last what the caller names. */
+ * behind the last what comes after all panels, if anything. */
 HR_INLINE void q8_look_ahead(const hr_product *p, q8_chunk *c, size_t panels, bool last_of_set,
-                             const char *set_panel) {
+                             const char *set_panel, const char *after) {
   const char *behind = c->panel + panels * c->panel_bytes;
   c->ahead_lines = (c->end - c->begin) * HR_Q8_PAIR_BYTES / 2 / 64 + 1;
   if (!last_of_set) {
@@ -237,7 +237,7 @@ HR_INLINE void q8_look_ahead(const hr_product *p, q8_chunk *c, size_t panels, bo
     c->ahead = set_panel + hr_q8_scales_at(c->end);
   } else {
     bool last = c->first / HR_PANEL_ROWS + panels >= product_panels(p);
-    c->ahead = last ? p->next : behind;
+    c->ahead = last ? after : behind;
     if (!c->ahead) c->ahead_lines = 0;
   }
 }
@@ -252,6 +252,7 @@ HR_INLINE void q8_prepare(const q8_chunk *c, char *to) {
 HR_INLINE void q8_set(const hr_product *p, size_t panels, size_t steps, size_t first, size_t row,
                       size_t count, bool few, q8_space *space) {
   size_t blocks = hr_q8_blocks(p->k);
+  const char *after = row + count < p->rows ? p->panels : p->next; /* the next row block's */
   q8_chunk c = {.panel_bytes = hr_panel_bytes(HR_PANEL_Q8, p->k), .prepared = space->prepared};
   for (; c.begin < blocks; c.begin = c.end) {
     c.end = c.begin + tile_rows(blocks - c.begin, CHUNK);
@@ -260,7 +261,7 @@ HR_INLINE void q8_set(const hr_product *p, size_t panels, size_t steps, size_t f
       c.panel = product_panel(p, HR_PANEL_Q8, c.first);
       c.sums = space->sums + i * count * panels * HR_PANEL_ROWS;
       if (PREPARED && !few) q8_prepare(&c, space->prepared);
-      q8_look_ahead(p, &c, panels, i + 1 == steps, product_panel(p, HR_PANEL_Q8, first));
+      q8_look_ahead(p, &c, panels, i + 1 == steps, product_panel(p, HR_PANEL_Q8, first), after);
       q8_rows(p, &c, panels, row, count, few);
     }
   }

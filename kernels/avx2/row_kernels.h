@@ -115,7 +115,7 @@ void KERNEL(quantize)(const float *x, size_t k, size_t begin, size_t end, void *
   size_t blocks = hr_q8_blocks(end), whole = end / HR_Q8_BLOCK;
   for (size_t b = begin / HR_Q8_BLOCK, next; b < blocks; b = next) {
     next = b + 8 < blocks ? b + 8 : blocks;
-    const float *from = x + b * HR_Q8_BLOCK - begin;
+    const float *from = x + (b * HR_Q8_BLOCK - begin);
     if (b + 8 <= whole && quantize_eight(from, q + b, scales + b, offsets + b)) continue;
     for (; b < next; b++, from += HR_Q8_BLOCK) {
       size_t n = end - b * HR_Q8_BLOCK;

@@ -45,10 +45,10 @@ void hr_quantize__neon(const float *x, size_t k, size_t begin, size_t end, void 
   int32_t *offsets = (int32_t *)(void *)((char *)row + hr_q8_row_offsets_at(k));
   size_t whole = end / HR_Q8_BLOCK, left = end % HR_Q8_BLOCK;
   for (size_t b = begin / HR_Q8_BLOCK; b < whole; b++)
-    quantize_block(x + b * HR_Q8_BLOCK - begin, q + b * HR_Q8_BLOCK, scales + b, offsets + b);
+    quantize_block(x + (b * HR_Q8_BLOCK - begin), q + b * HR_Q8_BLOCK, scales + b, offsets + b);
   if (left) {
     float last[HR_Q8_BLOCK] = {0};
-    memcpy(last, x + whole * HR_Q8_BLOCK - begin, left * sizeof *x);
+    memcpy(last, x + (whole * HR_Q8_BLOCK - begin), left * sizeof *x);
     quantize_block(last, q + whole * HR_Q8_BLOCK, scales + whole, offsets + whole);
   }
 }

@@ -218,7 +218,8 @@ static void lay_out_private(arena *a, hr_workspace *ws, const hr_description *d,
   own->block_max = take(a, queries, sizeof(float));
   own->block_sum = take(a, queries, sizeof(float));
   own->block_out = take(a, product_of(a, queries, ws->out_stride), sizeof(float));
-  size_t piece = ws->rows < HR_MANY_ROWS ? 0 : HR_PIECE_ROWS * HR_PIECE_WIDTH;
+  size_t piece = ws->rows < HR_MANY_ROWS ? 0
+                                         : hr_min_size(ws->rows, HR_PIECE_ROWS) * HR_PIECE_WIDTH;
   own->up = take(a, piece, sizeof(float));
   own->gate = take(a, d->gated ? piece : 0, sizeof(float));
 }

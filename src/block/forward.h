@@ -96,7 +96,7 @@ void hr_workspace_set_input_tap(hr_workspace *workspace, hr_input_tap_fn *tap, v
 /* The parts of a pass, for the question where the time goes. */
 typedef enum hr_part {
   HR_PART_EMBEDDING,
-  HR_PART_NORM,      /* norms, and quantizing the input of products */
+  HR_PART_NORM,      /* norms, and quantizing what no step before has quantized */
   HR_PART_QKV,       /* projections to queries, keys and values */
   HR_PART_PLACE,     /* rotation, and keys and values into the cache */
   HR_PART_ATTENTION,

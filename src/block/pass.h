@@ -48,8 +48,8 @@ struct hr_workspace {
   float *sub;         /* output of a sub-layer whose norm comes before the residual */
   char *quantized;    /* quantized input of a product */
   float *query, *key, *value;
-  float *attended;    /* heads side by side */
-  float *gate, *up;
+  float *attended;    /* heads side by side, where they are not quantized at once */
+  float *gate, *up;   /* of many rows only up is written: as floats, or quantized for down */
   float *cos, *sin;   /* [rows][rope_width / 2] */
   float *part_max, *part_sum, *part_out; /* one row, [heads][blocks of keys] */
   hr_span *span; /* [rows] the texts of the pass */
@@ -190,7 +190,7 @@ typedef struct hr_tile {
 } hr_tile;
 
 /* A step whose units are tiles of a product: columns of a few panels, cut into
- * bands of rows where there are few of them for so many threads. */
+ * bands of rows where there are few of them for so many threads or one takes long. */
 typedef struct hr_product_step {
   hr_step step;
   hr_range run; /* units that were handed out and are still to do */
@@ -202,6 +202,7 @@ typedef struct hr_product_step {
  * alike: `times` of them are computed for each tile. */
 hr_product_step hr_begin_product(hr_pass *pass, unsigned thread, unsigned threads, size_t rows,
                                  const hr_projection *projection, size_t count, size_t times);
+/* Where a panel of a matrix lies. */
 const void *hr_panel(const hr_matrix *m, size_t index);
 bool hr_next_tile(hr_product_step *step, hr_tile *tile);
 /* The outputs of a tile of one matrix, of which the first goes to y. */

@@ -98,9 +98,10 @@ static size_t divide_up(size_t a, size_t b) {
 /* One row: a column is as short as pays for a call, 16 KiB of weights. Many: two
  * panels, which the kernels take side by side. Fewer columns than eight a thread
  * leave no fine tail: those of few rows get narrower, those of many are cut into
- * bands of rows, at least 32 for a call, and so are those that take long, some 20 us. */
+ * bands of rows, at least 32 for a call, and so are those that take long, 20 us by AVX-512 VNNI. */
 static void cut_product(hr_product_step *s, size_t k, size_t panel_bytes, unsigned threads) {
   enum { CALL_BYTES = 16 << 10, PAIR = 2, TAIL = 8, FEW_ROWS = 32, BAND_MACS = 8 << 20 };
+  _Static_assert(PAIR * HR_PANEL_ROWS % HR_Q8_BLOCK == 0, "for hr_quantizes_at_once");
   s->wide = s->rows == 1 ? CALL_BYTES / panel_bytes : PAIR;
   if (s->rows < HR_MANY_ROWS) s->wide = hr_min_size(s->wide, s->panels / (threads * TAIL));
   if (s->wide == 0) s->wide = 1;
@@ -193,10 +194,11 @@ void hr_multiply(const hr_pass *pass, const hr_input *input, const hr_projection
     size_t begin = tile.panels.begin > before ? tile.panels.begin - before : 0;
     size_t end = tile.panels.end > before ? hr_min_size(tile.panels.end - before, n) : 0;
     const hr_projection *to = &projection[i];
+    before += n;
+    if (begin >= end) continue;
     hr_tile part = {.panels = {begin, end}, .rows = tile.rows};
     float *y = to->y + part.rows.begin * to->y_stride + begin * HR_PANEL_ROWS;
-    if (begin < end) hr_multiply_part(pass, input, to->matrix, part, y, to->y_stride, add);
-    before += n;
+    hr_multiply_part(pass, input, to->matrix, part, y, to->y_stride, add);
   }
 }
 

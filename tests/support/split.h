@@ -9,6 +9,9 @@
 /* Heads, widths and panels that few numbers of threads divide. */
 #define SPLIT_UNEVEN "dim=192,layers=2,heads=6,kv=3,ffn=416,vocab=500,ctx=2048"
 
+/* Inner rows of several pieces, the last a short one; heads that are quantized at once. */
+#define SPLIT_PIECES "dim=128,layers=2,heads=4,kv=2,ffn=1120,vocab=260,ctx=512"
+
 #define SPLIT_SMALL "dim=96,layers=2,heads=6,kv=3,ffn=160,vocab=260,ctx=512"
 
 /* A synthetic model, "SHAPE:TYPE"; NULL with an error. */
