@@ -606,6 +606,95 @@ static void expect_texts_of_a_pass_are_alone(hr_mask mask, hr_position_kind posi
   toy_free(t);
 }
 
+/* Rows that alone have logits leave the others before the last layer: their logits are those
+ * they have when all rows have some, and what the cache keeps is as good for rows to come. */
+typedef struct wanted_case {
+  hr_position_kind position;
+  hr_norm_place place;
+  bool parallel;
+  uint32_t layers, window;
+} wanted_case;
+
+static void expect_wanted_rows_are_as_all(const wanted_case *c) {
+  enum { TEXTS = 3, MOST = 512, SETS = 4, THREADS = 3 };
+  static const size_t length[TEXTS] = {7, 300, 24};
+  static const struct {
+    size_t count, row[8];
+  } sets[SETS] = {{3, {6, 306, 330}}, /* the last of each text */
+                  {8, {0, 5, 6, 7, 8, 100, 270, 307}},
+                  {1, {0}},
+                  {0, {0}}};
+  hr_description d = toy_description_of(c->layers, WIDTH, HEADS);
+  d.context = MOST;
+  d.position = c->position;
+  d.norm_place = c->place;
+  d.parallel = c->parallel;
+  d.window = c->window;
+  if (c->position == HR_POSITION_ROPE) d.rope_width = d.head_width;
+  d.rope_base = 10000;
+  toy *t = toy_create(&d);
+  toy_randomize(t, 7, 1);
+  hr_error err = {0};
+  int32_t ids[MOST];
+  hr_text texts[TEXTS], more[TEXTS];
+  size_t slot = 0, rows = 0;
+  for (size_t i = 0; i < TEXTS; i++) {
+    size_t room = hr_round_up(length[i] + 1, HR_KEY_PANEL);
+    texts[i] = (hr_text){.rows = length[i], .slot = slot, .room = room};
+    more[i] = (hr_text){.rows = 1, .start = length[i], .slot = slot, .room = room};
+    slot += room;
+    for (size_t r = 0; r < length[i]; r++, rows++) ids[rows] = (int32_t)((r * r + 3 * i) % 16);
+  }
+  cr_assert(slot <= MOST);
+  toy_session *s = toy_open(t); /* packs the weights */
+  hr_team *team = hr_team_create(&(hr_team_options){.threads = THREADS, .no_pin = true}, &err);
+  hr_workspace *ws = hr_workspace_create(&t->model, &t->kernels, rows, MOST, THREADS, &err);
+  float *all = calloc((rows + TEXTS) * d.vocab, sizeof *all);
+  cr_assert(team && ws && all, "%s", err.message);
+  hr_request request = {.ids = ids, .rows = rows, .texts = texts, .text_count = TEXTS,
+                        .logits = all};
+  hr_request next = {.ids = ids, .rows = TEXTS, .texts = more, .text_count = TEXTS,
+                     .logits = all + rows * d.vocab};
+  cr_assert_eq(hr_forward(ws, team, THREADS, &s->cache, &request, &err), HR_OK);
+  cr_assert_eq(hr_forward(ws, team, THREADS, &s->cache, &next, &err), HR_OK);
+  for (size_t i = 0; i < SETS; i++) {
+    float logits[(8 + TEXTS) * 16] = {0};
+    memset(s->cache.data, 0xff, s->cache.bytes); /* NaN */
+    request.logits_rows = sets[i].row;
+    request.logits_count = sets[i].count;
+    request.logits = logits;
+    next.logits = logits + 8 * d.vocab;
+    cr_assert_eq(hr_forward(ws, team, THREADS, &s->cache, &request, &err), HR_OK);
+    cr_assert_eq(hr_forward(ws, team, THREADS, &s->cache, &next, &err), HR_OK);
+    for (size_t r = 0; r < sets[i].count; r++)
+      cr_expect_arr_eq(logits + r * d.vocab, all + sets[i].row[r] * d.vocab,
+                       d.vocab * sizeof *all, "position %d, place %d, parallel %d, %u layers, "
+                       "window %u: set %zu, row %zu", (int)c->position, (int)c->place,
+                       c->parallel, c->layers, c->window, i, sets[i].row[r]);
+    cr_expect_arr_eq(logits + 8 * d.vocab, all + rows * d.vocab, TEXTS * d.vocab * sizeof *all,
+                     "position %d, place %d, parallel %d, %u layers, window %u: behind set %zu",
+                     (int)c->position, (int)c->place, c->parallel, c->layers, c->window, i);
+  }
+  free(all);
+  hr_workspace_free(ws);
+  hr_team_free(team);
+  toy_close(s);
+  toy_free(t);
+}
+
+Test(claims, rows_that_have_logits_do_not_need_the_others_in_the_last_layer) {
+  for (int position = HR_POSITION_NONE; position <= HR_POSITION_ALIBI; position++)
+    for (uint32_t layers = 1; layers <= 2; layers++)
+      expect_wanted_rows_are_as_all(
+          &(wanted_case){.position = (hr_position_kind)position, .layers = layers});
+  for (int place = HR_NORM_BEFORE; place <= HR_NORM_AROUND; place++)
+    for (uint32_t window = 0; window <= 5; window += 5)
+      expect_wanted_rows_are_as_all(&(wanted_case){.position = HR_POSITION_ROPE,
+                                                   .place = (hr_norm_place)place,
+                                                   .parallel = place == HR_NORM_BEFORE,
+                                                   .layers = 2, .window = window});
+}
+
 /* Layer by layer, in two pieces, from streams that were kept: the bits of the whole pass. */
 static void expect_stretches_make_a_pass(hr_position_kind position) {
   enum { CUT = 4, LAYERS = 3 };

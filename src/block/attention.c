@@ -20,20 +20,27 @@ static cached_block block_of(const hr_pass *pass, const hr_span *span, uint32_t 
   return (cached_block){at, at + keys * pass->model->description.head_width * (c->half ? 2 : 4)};
 }
 
-void hr_attention_inputs(hr_pass *pass, unsigned thread, unsigned threads, const hr_layer *layer) {
+/* To queries, keys and values, or to the last two of them only. */
+static void project_inputs(hr_pass *pass, unsigned thread, unsigned threads, const hr_layer *layer,
+                           bool queries) {
   hr_workspace *ws = pass->ws;
   const hr_description *d = &pass->model->description;
-  size_t rows = pass->request->rows;
   const hr_matrix *matrices[] = {&layer->query, &layer->key, &layer->value};
-  hr_input input = hr_prepare(pass, thread, threads, &layer->attention_norm,
-                              hr_stream(pass, thread), ws->x_stride, rows, d->width, matrices, 3);
-  hr_show(pass, thread, "attention_input", hr_layer_index(pass, layer), input.x, rows, d->width,
-          input.x_stride);
   const hr_projection to[] = {{&layer->query, ws->query, ws->heads_stride},
                               {&layer->key, ws->key, ws->kv_stride},
                               {&layer->value, ws->value, ws->kv_stride}};
-  hr_project(pass, thread, threads, &input, to, 3, false);
+  size_t first = queries ? 0 : 1, count = 3 - first;
+  hr_input input = hr_prepare(pass, thread, threads, &layer->attention_norm,
+                              hr_stream(pass, thread), ws->x_stride, pass->rows, d->width,
+                              matrices + first, count);
+  hr_show(pass, thread, "attention_input", hr_layer_index(pass, layer), input.x, pass->rows,
+          d->width, input.x_stride);
+  hr_project(pass, thread, threads, &input, to + first, count, false);
   hr_end_step(pass, thread, HR_PART_QKV);
+}
+
+void hr_attention_inputs(hr_pass *pass, unsigned thread, unsigned threads, const hr_layer *layer) {
+  project_inputs(pass, thread, threads, layer, true);
 }
 
 /* Norm per head where the model has one, then the rotation. */
@@ -72,12 +79,14 @@ static void place_key(const hr_pass *pass, uint32_t index, size_t row, size_t kv
                                                                             to.values, at);
 }
 
-/* One key/value head of one row, and the queries that share it. */
-static void place_head(const hr_pass *pass, uint32_t index, size_t row, size_t kv_head) {
+/* One key/value head of one row, and, if they are there, the queries that share it. */
+static void place_head(const hr_pass *pass, uint32_t index, size_t row, size_t kv_head,
+                       bool queries) {
   const hr_description *d = &pass->model->description;
   size_t group = d->heads / d->kv_heads;
   float *query = pass->ws->query + row * pass->ws->heads_stride + kv_head * group * d->head_width;
-  for (size_t g = 0; g < group; g++) place_query(pass, index, row, query + g * d->head_width);
+  for (size_t g = 0; queries && g < group; g++)
+    place_query(pass, index, row, query + g * d->head_width);
   place_key(pass, index, row, kv_head);
 }
 
@@ -212,13 +221,13 @@ static void attend_part(const hr_pass *pass, unsigned thread, uint32_t layer, si
   size_t group = d->heads / d->kv_heads;
   for (size_t g = 0; g < group; g++) {
     size_t head = kv_head * group + g, at = head * most_blocks(ws) + block;
-    own->query[g] = query_of(pass, ws->span, layer, 0, head, &ws->part_max[at],
+    own->query[g] = query_of(pass, pass->span, layer, 0, head, &ws->part_max[at],
                              &ws->part_sum[at], ws->part_out + at * ws->out_stride);
     own->query[g].q = own->block_out + g * ws->out_stride;
   }
-  if (block == ws->span->text.start / HR_KEY_BLOCK) place_key(pass, layer, 0, kv_head);
+  if (block == pass->span->text.start / HR_KEY_BLOCK) place_key(pass, layer, 0, kv_head);
   hr_mark(pass, thread, HR_PART_PLACE);
-  attend_block(pass, ws->span, layer, kv_head, block, own->query, group);
+  attend_block(pass, pass->span, layer, kv_head, block, own->query, group);
   hr_mark(pass, thread, HR_PART_ATTENTION);
 }
 
@@ -277,7 +286,7 @@ static hr_range tile_of(const hr_pass *pass, size_t index, const hr_span **span)
  * that what is left for the end is small. */
 static void attend_rows(hr_pass *pass, unsigned thread, unsigned threads, uint32_t layer) {
   const hr_description *d = &pass->model->description;
-  const hr_span *last = &pass->ws->span[pass->ws->spans - 1];
+  const hr_span *last = &pass->span[pass->spans - 1];
   size_t tile = hr_tile_rows(d);
   size_t tiles = last->first_tile + (last->text.rows + tile - 1) / tile;
   size_t keys = last->text.start + (last->text.rows + 1) / 2;
@@ -301,27 +310,33 @@ static void attend_few_keys(hr_pass *pass, unsigned thread, unsigned threads, ui
   step.tiles.single = true;
   for (hr_range run; hr_next_run(&step, &run);)
     for (size_t h = run.begin; h < run.end; h++) {
-      place_head(pass, layer, 0, h);
+      place_head(pass, layer, 0, h, true);
       hr_mark(pass, thread, HR_PART_PLACE);
-      attend_tile(pass, thread, pass->ws->span, layer, h, (hr_range){0, 1});
+      attend_tile(pass, thread, pass->span, layer, h, (hr_range){0, 1});
       hr_mark(pass, thread, HR_PART_ATTENTION);
     }
 }
 
-static void place_heads(hr_pass *pass, unsigned thread, unsigned threads, uint32_t layer) {
+static void place_heads(hr_pass *pass, unsigned thread, unsigned threads, uint32_t layer,
+                        bool queries) {
   const hr_description *d = &pass->model->description;
-  size_t bytes = (d->heads / d->kv_heads + 2) * d->head_width * 2 * sizeof(float);
-  hr_step step =
-      hr_begin_step(pass, thread, threads, pass->request->rows * d->kv_heads, bytes);
+  size_t heads = 2 + (queries ? d->heads / d->kv_heads : 0);
+  hr_step step = hr_begin_step(pass, thread, threads, pass->rows * d->kv_heads,
+                               heads * d->head_width * 2 * sizeof(float));
   for (hr_range run; hr_next_run(&step, &run);)
     for (size_t u = run.begin; u < run.end; u++)
-      place_head(pass, layer, u / d->kv_heads, u % d->kv_heads);
+      place_head(pass, layer, u / d->kv_heads, u % d->kv_heads, queries);
   hr_end_step(pass, thread, HR_PART_PLACE);
 }
 
+void hr_fill_cache(hr_pass *pass, unsigned thread, unsigned threads, uint32_t layer) {
+  project_inputs(pass, thread, threads, &pass->model->layer[layer], false);
+  place_heads(pass, thread, threads, layer, false);
+}
+
 void hr_attention(hr_pass *pass, unsigned thread, unsigned threads, uint32_t layer) {
-  size_t rows = pass->request->rows;
-  hr_range keys = visible_keys(pass, pass->ws->span, layer, 0);
+  size_t rows = pass->rows;
+  hr_range keys = visible_keys(pass, pass->span, layer, 0);
   size_t first_block = keys.begin / HR_KEY_BLOCK;
   size_t blocks = (keys.end + HR_KEY_BLOCK - 1) / HR_KEY_BLOCK - first_block;
 
@@ -330,7 +345,7 @@ void hr_attention(hr_pass *pass, unsigned thread, unsigned threads, uint32_t lay
   } else if (rows == 1) {
     attend_along_keys(pass, thread, threads, layer, blocks, first_block);
   } else {
-    place_heads(pass, thread, threads, layer);
+    place_heads(pass, thread, threads, layer, true);
     attend_rows(pass, thread, threads, layer);
   }
   hr_end_step(pass, thread, HR_PART_ATTENTION);
@@ -340,7 +355,7 @@ void hr_attention_output(hr_pass *pass, unsigned thread, unsigned threads, const
   const hr_description *d = &pass->model->description;
   hr_workspace *ws = pass->ws;
   const hr_matrix *matrices[] = {&layer->output};
-  size_t rows = pass->request->rows, k = (size_t)d->heads * d->head_width;
+  size_t rows = pass->rows, k = (size_t)d->heads * d->head_width;
   hr_input input = {.quantized = ws->quantized, .rows = rows};
   if (!quantizes_heads(pass, layer))
     input = hr_prepare(pass, thread, threads, NULL, ws->attended, ws->heads_stride, rows, k,

@@ -91,7 +91,7 @@ void hr_embed(hr_pass *pass, unsigned thread, unsigned threads) {
   const hr_description *d = &pass->model->description;
   hr_workspace *ws = pass->ws;
   bool given = pass->request->stretch && pass->request->stretch->stream;
-  hr_step step = hr_begin_step(pass, thread, threads, pass->request->rows,
+  hr_step step = hr_begin_step(pass, thread, threads, pass->rows,
                                d->width * 4 * sizeof(float));
   for (hr_range run; hr_next_run(&step, &run);)
     for (size_t r = run.begin; r < run.end; r++) {
@@ -101,7 +101,6 @@ void hr_embed(hr_pass *pass, unsigned thread, unsigned threads) {
         embed_row(pass, r);
     }
   hr_end_step(pass, thread, HR_PART_EMBEDDING);
-  float *x = hr_stream(pass, thread);
-  if (x != ws->x) memcpy(x, ws->x, d->width * sizeof *x);
-  hr_show(pass, thread, "embedding", 0, ws->x, pass->request->rows, d->width, ws->x_stride);
+  hr_part_streams(pass, thread);
+  hr_show(pass, thread, "embedding", 0, ws->x, pass->rows, d->width, ws->x_stride);
 }

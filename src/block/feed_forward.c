@@ -107,7 +107,7 @@ static void run_up(hr_pass *pass, unsigned thread, unsigned threads, const hr_la
 void hr_feed_forward_up(hr_pass *pass, unsigned thread, unsigned threads, const hr_layer *layer) {
   const hr_description *d = &pass->model->description;
   hr_workspace *ws = pass->ws;
-  size_t rows = pass->request->rows;
+  size_t rows = pass->rows;
   const hr_matrix *matrices[] = {&layer->up, &layer->gate};
   const hr_norm_weights *norm =
       d->parallel && !layer->ffn_norm.gain ? &layer->attention_norm : &layer->ffn_norm;
@@ -130,7 +130,7 @@ void hr_feed_forward_down(hr_pass *pass, unsigned thread, unsigned threads, cons
   const hr_description *d = &pass->model->description;
   hr_workspace *ws = pass->ws;
   const hr_matrix *matrices[] = {&layer->down};
-  size_t rows = pass->request->rows;
+  size_t rows = pass->rows;
   hr_input input = {.quantized = activated_row(ws, 0, d->ffn_width), .rows = rows};
   if (!hr_quantizes_at_once(pass, &layer->down))
     input = hr_prepare(pass, thread, threads, NULL, ws->up, ws->ffn_stride, rows, d->ffn_width,

@@ -14,7 +14,7 @@ static void run_layer(hr_pass *pass, unsigned thread, unsigned threads, uint32_t
   const hr_layer *layer = &pass->model->layer[index];
   const hr_description *d = &pass->model->description;
   const hr_workspace *ws = pass->ws;
-  size_t rows = pass->request->rows, heads_width = (size_t)d->heads * d->head_width;
+  size_t rows = pass->rows, heads_width = (size_t)d->heads * d->head_width;
 
   hr_attention_inputs(pass, thread, threads, layer);
   hr_show(pass, thread, "query", index, ws->query, rows, heads_width, ws->heads_stride);
@@ -42,14 +42,103 @@ static void give_stream(hr_pass *pass, unsigned thread) {
   const hr_request *request = pass->request;
   size_t width = pass->model->description.width;
   if (thread == 0 && request->stretch->stream_out)
-    for (size_t r = 0; r < request->rows; r++)
+    for (size_t r = 0; r < pass->rows; r++)
       memcpy(request->stretch->stream_out + r * width, ws->x + r * ws->x_stride,
              width * sizeof(float));
   hr_team_barrier(pass->team, thread);
 }
 
+/* --- The rows that are wanted ---------------------------------------------- */
+
+/* The pass as it begins, and as it ends: with the rows whose logits are wanted. */
+typedef struct passes {
+  hr_pass all, wanted;
+  bool early; /* the others leave it before the last layer */
+} passes;
+
+static size_t count_wanted(const hr_request *r) {
+  return r->logits_rows ? r->logits_count : r->rows - r->logits_from;
+}
+static size_t wanted_row(const hr_request *r, size_t i) {
+  return r->logits_rows ? r->logits_rows[i] : r->logits_from + i;
+}
+
+/* What is counted through all texts. */
+static void count_spans(const hr_description *d, hr_span *span, size_t spans) {
+  size_t tile = hr_tile_rows(d), row = 0, tiles = 0;
+  for (size_t i = 0; i < spans; i++) {
+    span[i].first_row = row;
+    span[i].first_tile = tiles;
+    row += span[i].text.rows;
+    tiles += (span[i].text.rows + tile - 1) / tile;
+  }
+}
+
+/* Notes the texts of a request. Returns how many there are. */
+static size_t note_texts(hr_workspace *ws, const hr_request *request, size_t room) {
+  const hr_text all = {.rows = request->rows, .start = request->start, .room = room};
+  size_t spans = request->texts ? request->text_count : 1;
+  for (size_t i = 0; i < spans; i++)
+    ws->span[i].text = request->texts ? request->texts[i] : all;
+  count_spans(&ws->model->description, ws->span, spans);
+  return spans;
+}
+
+/* Notes wanted rows that follow each other in a text as a text that goes on there. Returns
+ * how many there are. */
+static size_t note_wanted(hr_workspace *ws, const hr_pass *all, size_t rows) {
+  const hr_span *of = NULL;
+  size_t spans = 0;
+  for (size_t i = 0; i < rows; i++) {
+    size_t row = wanted_row(all->request, i);
+    const hr_span *span = hr_span_of_row(all, row);
+    if (span == of && row == wanted_row(all->request, i - 1) + 1) {
+      ws->wanted_span[spans - 1].text.rows++;
+      continue;
+    }
+    of = span;
+    hr_text *text = &ws->wanted_span[spans++].text;
+    *text = span->text;
+    text->rows = 1;
+    text->start = hr_position_of(span, row);
+  }
+  count_spans(&ws->model->description, ws->wanted_span, spans);
+  return spans;
+}
+
+/* Of the last layer nobody reads more than keys and values, but for the wanted rows. Those
+ * meet them twice then, which pays where they are few. A mask that lets rows see later ones,
+ * hidden states and taps want all rows. */
+static bool leave_early(const hr_pass *all, size_t wanted) {
+  const hr_request *request = all->request;
+  return wanted <= all->rows / 2 && all->model->description.mask == HR_MASK_CAUSAL &&
+         !request->hidden && !request->stretch && !all->ws->tap && !all->ws->input_tap;
+}
+
+/* A row of the residual stream, and the angles of its position. */
+static void move_row(const hr_pass *pass, size_t to, size_t from) {
+  const hr_workspace *ws = pass->ws;
+  const hr_description *d = &pass->model->description;
+  size_t half = d->position == HR_POSITION_ROPE ? d->rope_width / 2 : 0;
+  if (to == from) return;
+  memcpy(ws->x + to * ws->x_stride, ws->x + from * ws->x_stride, d->width * sizeof *ws->x);
+  memcpy(ws->cos + to * half, ws->cos + from * half, half * sizeof *ws->cos);
+  memcpy(ws->sin + to * half, ws->sin + from * half, half * sizeof *ws->sin);
+}
+
+/* The wanted rows move to where the pass begins. */
+static void keep_wanted(hr_pass *wanted, unsigned thread) {
+  for (size_t i = 0; thread == 0 && i < wanted->rows; i++)
+    move_row(wanted, i, wanted_row(wanted->request, i));
+  hr_end_step(wanted, thread, HR_PART_HEAD);
+  hr_part_streams(wanted, thread);
+}
+
+/* --- A pass ----------------------------------------------------------------- */
+
 static void run_pass(void *arg, unsigned thread, unsigned threads) {
-  hr_pass *pass = arg;
+  passes *p = arg;
+  hr_pass *pass = &p->all, *wanted = &p->wanted;
   hr_private *own = &pass->ws->private[thread];
   own->step = 0;
   if (pass->ws->profile) own->mark = hr_clock_ns();
@@ -57,59 +146,59 @@ static void run_pass(void *arg, unsigned thread, unsigned threads) {
   uint32_t first = stretch ? stretch->first : 0;
   uint32_t end = stretch ? stretch->end : pass->model->description.layers;
   hr_embed(pass, thread, threads);
+  if (p->early) end--;
   for (uint32_t i = first; i < end; i++) run_layer(pass, thread, threads, i);
   if (stretch) {
     give_stream(pass, thread);
     return;
   }
+  if (p->early) hr_fill_cache(pass, thread, threads, end);
   if (pass->request->hidden) hr_hidden(pass, thread, threads);
-  hr_head(pass, thread, threads);
-  hr_mark(pass, thread, HR_PART_HEAD);
-}
-
-/* Notes the texts of a request, and what is counted through all of them. */
-static void note_texts(hr_workspace *ws, const hr_request *request, size_t room) {
-  const hr_text all = {.rows = request->rows, .start = request->start, .room = room};
-  const hr_text *texts = request->texts ? request->texts : &all;
-  ws->spans = request->texts ? request->text_count : 1;
-  size_t tile = hr_tile_rows(&ws->model->description), row = 0, tiles = 0;
-  for (size_t i = 0; i < ws->spans; i++) {
-    ws->span[i] = (hr_span){.text = texts[i], .first_row = row, .first_tile = tiles};
-    row += texts[i].rows;
-    tiles += (texts[i].rows + tile - 1) / tile;
-  }
+  if (wanted->rows == 0) return;
+  if (wanted->rows < pass->rows) keep_wanted(wanted, thread);
+  if (p->early) run_layer(wanted, thread, threads, end);
+  hr_head(wanted, thread, threads);
+  hr_mark(wanted, thread, HR_PART_HEAD);
 }
 
 /* The last span whose count (first_row or first_tile, at that offset) is at most value. */
-static const hr_span *last_span(const hr_workspace *ws, size_t offset, size_t value) {
-  size_t low = 0, high = ws->spans;
+static const hr_span *last_span(const hr_pass *pass, size_t offset, size_t value) {
+  size_t low = 0, high = pass->spans;
   while (high - low > 1) {
     size_t middle = low + (high - low) / 2;
-    const char *span = (const char *)&ws->span[middle];
+    const char *span = (const char *)&pass->span[middle];
     if (*(const size_t *)(const void *)(span + offset) <= value)
       low = middle;
     else
       high = middle;
   }
-  return &ws->span[low];
+  return &pass->span[low];
 }
 
 const hr_span *hr_span_of_row(const hr_pass *pass, size_t row) {
-  return last_span(pass->ws, offsetof(hr_span, first_row), row);
+  return last_span(pass, offsetof(hr_span, first_row), row);
 }
 
 const hr_span *hr_span_of_tile(const hr_pass *pass, size_t tile) {
-  return last_span(pass->ws, offsetof(hr_span, first_tile), tile);
+  return last_span(pass, offsetof(hr_span, first_tile), tile);
 }
 
 hr_status hr_forward(hr_workspace *ws, hr_team *team, unsigned threads, hr_kv_cache *cache,
                      const hr_request *request, hr_error *err) {
-  hr_pass pass = {.model = ws->model, .kernels = ws->kernels, .ws = ws, .team = team,
-                  .cache = cache, .request = request,
-                  .shares = hr_team_shares(team, threads)};
+  size_t wanted = count_wanted(request);
+  passes p = {.all = {.model = ws->model, .kernels = ws->kernels, .ws = ws, .team = team,
+                      .cache = cache, .request = request,
+                      .shares = hr_team_shares(team, threads), .rows = request->rows,
+                      .span = ws->span, .spans = note_texts(ws, request, cache->room)}};
+  p.early = leave_early(&p.all, wanted);
+  p.wanted = p.all;
+  if (wanted < request->rows) {
+    p.wanted.rows = wanted;
+    p.wanted.span = ws->wanted_span;
+    p.wanted.spans = note_wanted(ws, &p.all, wanted);
+  }
   hr_tiles_clear(&ws->tiles);
-  note_texts(ws, request, cache->room);
-  return hr_team_run(team, threads, run_pass, &pass, err);
+  return hr_team_run(team, threads, run_pass, &p, err);
 }
 
 /* --- Steps ---------------------------------------------------------------- */
@@ -258,6 +347,7 @@ static void lay_out(arena *a, hr_workspace *ws, const hr_description *d) {
   ws->part_sum = take(a, parts, sizeof(float));
   ws->part_out = take(a, product_of(a, parts, ws->out_stride), sizeof(float));
   ws->span = take(a, rows, sizeof(hr_span));
+  ws->wanted_span = take(a, rows, sizeof(hr_span));
   ws->tiles.of = take(a, ws->threads, sizeof(hr_tiles_range));
   ws->tiles.threads = ws->threads;
   ws->private = take(a, ws->threads, sizeof(hr_private));

@@ -9,7 +9,7 @@
 static void project_texts(hr_pass *pass, unsigned thread, unsigned threads, const hr_matrix *m,
                           const float *x, size_t x_stride, float *y) {
   const hr_matrix *matrices[] = {m};
-  hr_input input = hr_prepare(pass, thread, threads, NULL, x, x_stride, pass->ws->spans, m->k,
+  hr_input input = hr_prepare(pass, thread, threads, NULL, x, x_stride, pass->spans, m->k,
                               matrices, 1);
   const hr_projection to = {m, y, m->n};
   hr_project(pass, thread, threads, &input, &to, 1, false);
@@ -26,8 +26,8 @@ static void pool_first_rows(hr_pass *pass, unsigned thread, unsigned threads) {
   float *first = pooler ? ws->sub : request->pooled;
   size_t stride = pooler ? ws->x_stride : d->width;
   if (thread == 0)
-    for (size_t i = 0; i < ws->spans; i++)
-      memcpy(first + i * stride, request->hidden + ws->span[i].first_row * d->width,
+    for (size_t i = 0; i < pass->spans; i++)
+      memcpy(first + i * stride, request->hidden + pass->span[i].first_row * d->width,
              d->width * sizeof *first);
   hr_end_step(pass, thread, HR_PART_HEAD);
   if (!pooler) return;
@@ -35,9 +35,9 @@ static void pool_first_rows(hr_pass *pass, unsigned thread, unsigned threads) {
   if (thread == 0) {
     float *y = request->pooled;
     if (d->pooler == HR_POOLER_TANH)
-      pass->kernels->tanh(y, y, ws->spans * d->width);
+      pass->kernels->tanh(y, y, pass->spans * d->width);
     else
-      pass->kernels->relu(y, NULL, y, ws->spans * d->width);
+      pass->kernels->relu(y, NULL, y, pass->spans * d->width);
   }
   hr_end_step(pass, thread, HR_PART_HEAD);
 }
@@ -56,7 +56,7 @@ static void hidden_row(const hr_pass *pass, unsigned thread, size_t row) {
 void hr_hidden(hr_pass *pass, unsigned thread, unsigned threads) {
   const hr_transformer *model = pass->model;
   const hr_request *request = pass->request;
-  hr_step step = hr_begin_step(pass, thread, threads, request->rows,
+  hr_step step = hr_begin_step(pass, thread, threads, pass->rows,
                                model->description.width * 2 * sizeof(float));
   for (hr_range run; hr_next_run(&step, &run);)
     for (size_t r = run.begin; r < run.end; r++) hidden_row(pass, thread, r);
@@ -78,36 +78,15 @@ static void bend_logits(const hr_pass *pass, float *logits, size_t n) {
   pass->kernels->scale(logits, d->logit_cap, n);
 }
 
-/* The rows whose logits are wanted, one behind the other. They lie so already, but
- * for the last ones of several texts with more rows than one. */
-static const float *wanted_rows(hr_pass *pass, unsigned thread, size_t *count) {
-  const hr_request *request = pass->request;
-  const size_t *row = request->logits_rows;
-  hr_workspace *ws = pass->ws;
-  *count = row ? request->logits_count : request->rows - request->logits_from;
-  const float *x = hr_stream(pass, thread);
-  if (!row || *count == 0) return x + request->logits_from * ws->x_stride;
-  if (row[*count - 1] - row[0] + 1 == *count) return x + row[0] * ws->x_stride;
-  if (thread == 0)
-    for (size_t i = 0; i < *count; i++)
-      memcpy(ws->sub + i * ws->x_stride, ws->x + row[i] * ws->x_stride,
-             pass->model->description.width * sizeof *ws->x);
-  hr_end_step(pass, thread, HR_PART_HEAD);
-  return ws->sub;
-}
-
 void hr_head(hr_pass *pass, unsigned thread, unsigned threads) {
   const hr_transformer *model = pass->model;
   const hr_description *d = &model->description;
   const hr_request *request = pass->request;
-  hr_workspace *ws = pass->ws;
-  size_t rows;
-  const float *x = wanted_rows(pass, thread, &rows);
-  if (rows == 0) return;
-
+  size_t rows = pass->rows;
   const hr_matrix *matrices[] = {&model->head};
-  hr_input input = hr_prepare(pass, thread, threads, &model->final_norm, x, ws->x_stride, rows,
-                              d->width, matrices, 1);
+  hr_input input = hr_prepare(pass, thread, threads, &model->final_norm,
+                              hr_stream(pass, thread), pass->ws->x_stride, rows, d->width,
+                              matrices, 1);
   const hr_projection to = {&model->head, request->logits, d->vocab};
   hr_project(pass, thread, threads, &input, &to, 1, false);
   hr_show(pass, thread, "final_norm", d->layers, input.x, rows, d->width, input.x_stride);

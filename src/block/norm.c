@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Norm and residual: where they stand in a block. */
+#include <string.h>
+
 #include "block/pass.h"
 
 void hr_norm_row(const hr_pass *pass, const hr_norm_weights *norm, const float *x, size_t n,
@@ -9,6 +11,11 @@ void hr_norm_row(const hr_pass *pass, const hr_norm_weights *norm, const float *
     pass->kernels->rms_norm(x, n, norm->gain, d->norm_eps, y);
   else
     pass->kernels->layer_norm(x, n, norm->gain, norm->shift, d->norm_eps, y);
+}
+
+void hr_part_streams(const hr_pass *pass, unsigned thread) {
+  float *x = hr_stream(pass, thread);
+  if (x != pass->ws->x) memcpy(x, pass->ws->x, pass->model->description.width * sizeof *x);
 }
 
 /* Where one stream is for all threads the product adds straight to it, unless its
@@ -47,7 +54,7 @@ void hr_residual(hr_pass *pass, unsigned thread, unsigned threads, const hr_norm
   }
 
   hr_step step =
-      hr_begin_step(pass, thread, threads, pass->request->rows, d->width * 3 * sizeof(float));
+      hr_begin_step(pass, thread, threads, pass->rows, d->width * 3 * sizeof(float));
   for (hr_range run; hr_next_run(&step, &run);)
     for (size_t r = run.begin; r < run.end; r++) {
       float *x = ws->x + r * ws->x_stride, *sub = ws->sub + r * ws->x_stride;

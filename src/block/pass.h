@@ -52,8 +52,8 @@ struct hr_workspace {
   float *gate, *up;   /* of many rows only up is written: as floats, or quantized for down */
   float *cos, *sin;   /* [rows][rope_width / 2] */
   float *part_max, *part_sum, *part_out; /* one row, [heads][blocks of keys] */
-  hr_span *span; /* [rows] the texts of the pass */
-  size_t spans;
+  hr_span *span;        /* [rows] the texts of the pass, */
+  hr_span *wanted_span; /* [rows] and what is left of them when only wanted rows are */
   size_t x_stride, heads_stride, kv_stride, ffn_stride, quantized_stride, out_stride;
   hr_private *private;
   hr_tiles tiles; /* of the step that is being done */
@@ -74,6 +74,9 @@ typedef struct hr_pass {
   hr_kv_cache *cache;
   const hr_request *request;
   const uint32_t *shares; /* of the threads, see hr_tiles_step */
+  size_t rows;            /* of the residual stream: all of the request, or those it wants */
+  const hr_span *span;    /* [spans] the texts that they belong to */
+  size_t spans;
 } hr_pass;
 
 typedef struct hr_range {
@@ -98,11 +101,13 @@ static inline size_t hr_tile_rows(const hr_description *d) {
  * sub-layers every thread keeps the stream for itself: to form a sum again costs
  * less than to wait for it. The first thread's is the one that is read afterwards. */
 static inline bool hr_streams_apart(const hr_pass *pass) {
-  return pass->request->rows == 1 && pass->model->description.norm_place != HR_NORM_BEFORE;
+  return pass->rows == 1 && pass->model->description.norm_place != HR_NORM_BEFORE;
 }
 static inline float *hr_stream(const hr_pass *pass, unsigned thread) {
   return hr_streams_apart(pass) && thread > 0 ? pass->ws->private[thread].x : pass->ws->x;
 }
+/* Gives each thread its own where they have it, once the first thread's is whole. */
+void hr_part_streams(const hr_pass *pass, unsigned thread);
 
 /* Number of one of the model's layers. */
 static inline uint32_t hr_layer_index(const hr_pass *pass, const hr_layer *layer) {
@@ -172,7 +177,7 @@ hr_input hr_prepare(hr_pass *pass, unsigned thread, unsigned threads, const hr_n
  * wants to see them. */
 enum { HR_MANY_ROWS = 64 };
 static inline bool hr_quantizes_at_once(const hr_pass *pass, const hr_matrix *m) {
-  return pass->request->rows >= HR_MANY_ROWS && m->type == HR_PANEL_Q8 && !pass->ws->tap &&
+  return pass->rows >= HR_MANY_ROWS && m->type == HR_PANEL_Q8 && !pass->ws->tap &&
          !pass->ws->input_tap;
 }
 
@@ -228,6 +233,8 @@ float *hr_residual_target(const hr_pass *pass, bool *add);
 /* embed.c, attention.c, feed_forward.c, head.c */
 void hr_embed(hr_pass *pass, unsigned thread, unsigned threads);
 void hr_attention_inputs(hr_pass *pass, unsigned thread, unsigned threads, const hr_layer *layer);
+/* All that later rows need of a layer: keys and values of the rows, into the cache. */
+void hr_fill_cache(hr_pass *pass, unsigned thread, unsigned threads, uint32_t layer);
 void hr_attention(hr_pass *pass, unsigned thread, unsigned threads, uint32_t layer);
 void hr_attention_output(hr_pass *pass, unsigned thread, unsigned threads, const hr_layer *layer);
 void hr_feed_forward_up(hr_pass *pass, unsigned thread, unsigned threads, const hr_layer *layer);

@@ -536,7 +536,8 @@ static int add_kind(bench *b, bench_place *p, bool prompt, size_t depth) {
   for (size_t i = 0; status == HR_OK && i < list->count; i++)
     for (size_t j = 0; status == HR_OK && j < b->batch.count; j++)
       status = add_test(b, p, (bench_amount){.prompt = prompt, .tokens = (size_t)list->item[i],
-                                             .depth = depth, .batch = (size_t)b->batch.item[j]});
+                                             .depth = depth, .batch = (size_t)b->batch.item[j],
+                                             .all_rows = b->set.block != NULL});
   return status;
 }
 

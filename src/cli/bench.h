@@ -124,6 +124,8 @@ typedef struct bench_loading {
 typedef struct bench_amount {
   bool prompt;
   size_t tokens, depth, batch; /* batch: sequences at once */
+  bool all_rows; /* have logits; else the last one of each sequence, and of the last layer the
+                    others need keys and values only */
 } bench_amount;
 
 /* Work of a test, added up from the model's matrices. */

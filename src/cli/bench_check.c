@@ -101,7 +101,7 @@ static hr_status run(const bench *b, const hr_model *model, size_t tokens, uint6
   o.cores = b->set.common.cores;
   hr_session *s = hr_session_create(model, &o, err);
   if (!s) return err->status;
-  const bench_amount all = {.prompt = true, .tokens = tokens, .batch = 1};
+  const bench_amount all = {.prompt = true, .tokens = tokens, .batch = 1, .all_rows = true};
   bench_work work = bench_work_of(s, &all);
   *macs = work.int8_macs + work.float_macs;
   draw(model, ids);

@@ -47,10 +47,16 @@ static int fill(const bench *b, const bench_test *t) {
   return HR_OK;
 }
 
+/* The logits of a sequence's last token. */
+static const float *last_logits(const bench_test *t, size_t sequence) {
+  size_t row = t->amount.all_rows ? (sequence + 1) * t->amount.tokens - 1 : sequence;
+  return hr_session_logits(t->place->session, row);
+}
+
 /* The likeliest token of each sequence. */
 static bool pick(const bench *b, const bench_test *t, hr_error *err) {
   for (size_t i = 0; i < t->amount.batch; i++) {
-    b->next[i] = hr_sampler_pick(b->sampler, hr_session_logits(t->place->session, i), err);
+    b->next[i] = hr_sampler_pick(b->sampler, last_logits(t, i), err);
     if (b->next[i] < 0) return false;
     hr_sampler_accept(b->sampler, b->next[i]);
   }
@@ -67,7 +73,8 @@ static hr_status encode(const bench *b, const bench_test *t, hr_error *err) {
 static hr_status evaluate(const bench *b, const bench_test *t, hr_error *err) {
   for (size_t i = 0; i < t->amount.batch; i++)
     b->piece[i] = (hr_batch_piece){i, ids_of(b, i) + t->amount.depth, t->amount.tokens};
-  return hr_model_has_logits(b->model) ? call(b, t, t->amount.batch, HR_LOGITS_LAST, err)
+  hr_logits_rows rows = t->amount.all_rows ? HR_LOGITS_ALL : HR_LOGITS_LAST;
+  return hr_model_has_logits(b->model) ? call(b, t, t->amount.batch, rows, err)
                                        : encode(b, t, err);
 }
 
@@ -162,7 +169,7 @@ static int run_generation(bench *b, const bench_test *t, bool read, double *seco
 static uint64_t add_digest(const bench *b, const bench_test *t, size_t sequence, uint64_t digest) {
   const hr_session *s = t->place->session;
   return hr_model_has_logits(b->model)
-             ? hr_digest(digest, hr_session_logits(s, sequence), hr_model_vocab_size(b->model))
+             ? hr_digest(digest, last_logits(t, sequence), hr_model_vocab_size(b->model))
              : hr_digest(digest, hr_session_hidden(s, sequence, 0),
                          t->amount.tokens * hr_model_width(b->model));
 }

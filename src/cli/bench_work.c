@@ -22,26 +22,34 @@ const hr_matrix *bench_matrix(const hr_transformer *t, size_t i) {
 
 /* One matrix in a pass of some rows: its weights are read once. */
 static void add_matrix(const hr_matrix *m, size_t rows, bench_work *work) {
-  if (!m->panels) return;
+  if (!m->panels || rows == 0) return;
   double macs = (double)m->n * (double)m->k * (double)rows;
   *(m->type == HR_PANEL_Q8 ? &work->int8_macs : &work->float_macs) += macs;
   size_t panels = hr_round_up(m->n, HR_PANEL_ROWS) / HR_PANEL_ROWS;
   work->bytes += (double)panels * (double)hr_panel_bytes(m->type, m->k);
 }
 
-/* The layers' matrices take every row, the head the last ones of sequences. */
-static void add_matrices(const hr_transformer *t, size_t rows, size_t ends, bench_work *part) {
-  for (uint32_t i = 0; i < t->description.layers; i++) {
+/* Whether the last layer is needed whole: not by rows that only later rows of a sequence see. */
+static bool needs_all(const hr_description *d, const bench_amount *a) {
+  return a->all_rows || d->headless || d->mask == HR_MASK_FULL;
+}
+
+/* Every row goes through the layers, the last ones of sequences, `ends`, through the head. */
+static void add_matrices(const hr_transformer *t, const bench_amount *a, size_t rows, size_t ends,
+                         bench_work *part) {
+  const hr_description *d = &t->description;
+  for (uint32_t i = 0; i < d->layers; i++) {
     const hr_layer *l = &t->layer[i];
-    add_matrix(&l->query, rows, &part[HR_PART_QKV]);
+    size_t others = i + 1 < d->layers || needs_all(d, a) ? rows : ends;
+    add_matrix(&l->query, others, &part[HR_PART_QKV]);
     add_matrix(&l->key, rows, &part[HR_PART_QKV]);
     add_matrix(&l->value, rows, &part[HR_PART_QKV]);
-    add_matrix(&l->output, rows, &part[HR_PART_OUTPUT]);
-    add_matrix(&l->gate, rows, &part[HR_PART_UP]);
-    add_matrix(&l->up, rows, &part[HR_PART_UP]);
-    add_matrix(&l->down, rows, &part[HR_PART_DOWN]);
+    add_matrix(&l->output, others, &part[HR_PART_OUTPUT]);
+    add_matrix(&l->gate, others, &part[HR_PART_UP]);
+    add_matrix(&l->up, others, &part[HR_PART_UP]);
+    add_matrix(&l->down, others, &part[HR_PART_DOWN]);
   }
-  if (ends) add_matrix(&t->head, ends, &part[HR_PART_HEAD]);
+  add_matrix(&t->head, a->all_rows ? rows : ends, &part[HR_PART_HEAD]);
 }
 
 /* Keys that the row at a position sees in a layer, of so many that there are. */
@@ -52,12 +60,15 @@ static size_t visible(const hr_description *d, uint32_t layer, size_t position, 
 }
 
 /* Scores and weighted sums: a multiply-add for each column of a key and of a value. */
-static void add_attention(const hr_session *s, size_t start, size_t rows, bench_work *work) {
+static void add_attention(const hr_session *s, const bench_amount *a, size_t start, size_t rows,
+                          bool ends, bench_work *work) {
   const hr_description *d = &s->model->loaded.transformer.description;
   double heads = (double)d->heads * 2 * (double)d->head_width;
   double position = (double)s->cache.position_bytes * (double)d->kv_heads;
   for (uint32_t l = 0; l < d->layers; l++) {
-    for (size_t i = 0; i < rows; i++)
+    bool last_only = l + 1 == d->layers && !needs_all(d, a);
+    if (last_only && !ends) continue;
+    for (size_t i = last_only ? rows - 1 : 0; i < rows; i++)
       work->float_macs += (double)visible(d, l, start + i, start + rows) * heads;
     work->bytes += (double)visible(d, l, start + rows - 1, start + rows) * position;
   }
@@ -76,20 +87,20 @@ typedef struct cursor {
 
 /* A pass as the engine fills it: sequences one behind the other. Texts to encode are
  * not cut where a pass can hold them whole. */
-static void add_pass(const hr_session *s, size_t depth, size_t tokens, size_t batch, cursor *at,
-                     bench_work *part) {
+static void add_pass(const hr_session *s, const bench_amount *a, size_t depth, size_t tokens,
+                     cursor *at, bench_work *part) {
   const hr_transformer *t = &s->model->loaded.transformer;
   bool whole = t->description.headless && tokens <= s->chunk;
   size_t rows = 0, ends = 0;
-  while (at->sequence < batch && rows < s->chunk) {
+  while (at->sequence < a->batch && rows < s->chunk) {
     size_t left = tokens - at->token, room = s->chunk - rows, n = left < room ? left : room;
     if (whole && n < left) break;
-    add_attention(s, depth + at->token, n, &part[HR_PART_ATTENTION]);
+    add_attention(s, a, depth + at->token, n, n == left, &part[HR_PART_ATTENTION]);
     rows += n;
     ends += n == left;
     *at = n == left ? (cursor){at->sequence + 1, 0} : (cursor){at->sequence, at->token + n};
   }
-  add_matrices(t, rows, ends, part);
+  add_matrices(t, a, rows, ends, part);
   part[HR_PART_WAIT].barriers += least_barriers(t);
 }
 
@@ -98,7 +109,7 @@ void bench_work_by_part(const hr_session *s, const bench_amount *a, bench_work p
   memset(part, 0, HR_PARTS * sizeof *part);
   for (size_t i = 0; i < calls; i++)
     for (cursor at = {0}; at.sequence < a->batch;)
-      add_pass(s, a->depth + i * tokens, tokens, a->batch, &at, part);
+      add_pass(s, a, a->depth + i * tokens, tokens, &at, part);
 }
 
 void bench_work_add(bench_work *to, const bench_work *more) {
