@@ -19,7 +19,7 @@
  *   grid_errors         scales by 1
  *   norms, softmax      by a row
  *   attend              queries by 1; a call is one block of keys of one head
- *   attend_merge        elements by 16, each call with the old m and l
+ *   attend_merge        queries by 1, elements by 16, each call with the old m and l
  *   stores              by a key or value
  *   rope_pairs          pairs by 1; rope_halves by a head
  *   activations, maps, add, scale, divide, conversions   elements by 1
@@ -134,11 +134,11 @@ typedef struct hr_attend {
 
 typedef void hr_attend_fn(const hr_attend *attend);
 
-/* Merges a later block's result (bm, bl, bo) into a running one, n elements of o, a multiple
- * of 16: m' = bm > m ? bm : m; a = exp(m - m'), b = exp(bm - m');
- * l = fma(bl, b, l * a); o = fma(bo, b, o * a). */
-typedef void hr_attend_merge_fn(float *m, float *l, float *o, float bm, float bl, const float *bo,
-                                size_t n);
+/* Merges a later block's results (bm, bl, bo) of some queries into running ones, each with n
+ * elements of o, a multiple of 16, query behind query: m' = bm > m ? bm : m; a = exp(m - m'),
+ * b = exp(bm - m'); l = fma(bl, b, l * a); o = fma(bo, b, o * a). */
+typedef void hr_attend_merge_fn(size_t queries, float *m, float *l, float *o, const float *bm,
+                                const float *bl, const float *bo, size_t n);
 
 /* Puts one key (value) of width floats into the keys (values) of a block, at a position counted
  * from the block's first, rounded to the cache's type to nearest even. What lies past a value's

@@ -602,8 +602,8 @@ typedef struct rows {
   SLOT(rms_norm, WIDTH * 8, t->rms_norm(d->x, WIDTH, d->up, 1e-5f, d->y))                        \
   SLOT(layer_norm, WIDTH * 12, t->layer_norm(d->x, WIDTH, d->up, d->up, 1e-5f, d->y))            \
   SLOT(attend_merge, WIDTH * 8, {                                                                \
-    float max = 0, sum = 1;                                                                      \
-    t->attend_merge(&max, &sum, d->y, 0.0f, 0.0f, d->x, WIDTH);                                  \
+    float max = 0, sum = 1, zero = 0;                                                            \
+    t->attend_merge(1, &max, &sum, d->y, &zero, &zero, d->x, WIDTH);                             \
   })                                                                                             \
   SLOT(store_key_f32, WIDTH * 4, t->store_key_f32(d->x, WIDTH, d->packed, 0))                    \
   SLOT(store_key_f16, WIDTH * 4, t->store_key_f16(d->x, WIDTH, d->packed, 0))                    \

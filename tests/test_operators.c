@@ -182,7 +182,7 @@ static void attend(const hr_kernels *k, const cache *c, const attention *how, fl
                                  .count = 1});
     }
     if (q.end > HR_KEY_BLOCK)
-      k->attend_merge(&most[0], &sum[0], out[0], most[1], sum[1], out[1], PADDED);
+      k->attend_merge(1, &most[0], &sum[0], out[0], &most[1], &sum[1], out[1], PADDED);
     k->divide(out[0], sum[0], WIDTH);
     memcpy(to + i * WIDTH, out[0], WIDTH * sizeof *to);
   }
@@ -271,7 +271,7 @@ Test(operators, a_query_that_sees_no_key_gets_zeros_and_hidden_ones_are_not_touc
       /* and one that saw none there takes nothing away from what it saw before */
       float m = 2, l = 3, o[HEAD];
       for (size_t i = 0; i < HEAD; i++) o[i] = (float)i;
-      k.attend_merge(&m, &l, o, max[0], sum[0], out[0], HEAD);
+      k.attend_merge(1, &m, &l, o, &max[0], &sum[0], out[0], HEAD);
       cr_expect(m == 2 && l == 3, "%s: %g %g", k.isa, (double)m, (double)l);
       for (size_t i = 0; i < HEAD; i++) cr_expect_eq(o[i], (float)i);
     }

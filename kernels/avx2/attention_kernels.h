@@ -292,13 +292,31 @@ HR_INLINE void attend(const hr_attend *a, cache_type type) {
 void KERNEL(attend_f32)(const hr_attend *a) { attend(a, CACHE_F32); }
 void KERNEL(attend_f16)(const hr_attend *a) { attend(a, CACHE_F16); }
 
-void KERNEL(attend_merge)(float *m, float *l, float *o, float bm, float bl, const float *bo,
-                          size_t n) {
-  float larger = bm > *m ? bm : *m;
-  float a = hr_exp(*m - larger), b = hr_exp(bm - larger);
-  lanes by_a = lanes_set(a), by_b = lanes_set(b);
-  *m = larger;
-  *l = hr_fmaf(bl, b, *l * a);
-  for (size_t i = 0; i < n; i += 16)
-    lanes_store(o + i, lanes_fma(lanes_load(bo + i), by_b, lanes_mul(lanes_load(o + i), by_a)));
+/* Up to sixteen queries: the factors of each, then its elements. */
+HR_INLINE void merge_some(size_t queries, float *m, float *l, float *o, const float *bm,
+                          const float *bl, const float *bo, size_t n) {
+  _Alignas(64) float a[16], b[16];
+  lanes running = lanes_load_up_to(m, queries), later = lanes_load_up_to(bm, queries);
+  lanes larger = lanes_max(later, running);
+  lanes by_a = lanes_exp_below(lanes_sub(running, larger));
+  lanes by_b = lanes_exp_below(lanes_sub(later, larger));
+  lanes_store(a, by_a);
+  lanes_store(b, by_b);
+  lanes_store_up_to(m, larger, queries);
+  lanes sum = lanes_mul(lanes_load_up_to(l, queries), by_a);
+  lanes_store_up_to(l, lanes_fma(lanes_load_up_to(bl, queries), by_b, sum), queries);
+  for (size_t q = 0; q < queries; q++, o += n, bo += n) {
+    by_a = lanes_spread(a + q);
+    by_b = lanes_spread(b + q);
+    for (size_t i = 0; i < n; i += 16)
+      lanes_store(o + i, lanes_fma(lanes_load(bo + i), by_b, lanes_mul(lanes_load(o + i), by_a)));
+  }
+}
+
+void KERNEL(attend_merge)(size_t queries, float *m, float *l, float *o, const float *bm,
+                          const float *bl, const float *bo, size_t n) {
+  for (size_t q = 0, some; q < queries; q += some) {
+    some = queries - q < 16 ? queries - q : 16;
+    merge_some(some, m + q, l + q, o + q * n, bm + q, bl + q, bo + q * n, n);
+  }
 }

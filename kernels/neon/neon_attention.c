@@ -170,12 +170,14 @@ void hr_attend_f16__neon(const hr_attend *a) {
   attend(a, HR_PANEL_F16);
 }
 
-void hr_attend_merge__neon(float *m, float *l, float *o, float bm, float bl, const float *bo,
-                           size_t n) {
-  float larger = bm > *m ? bm : *m;
-  float a = hr_exp(*m - larger), b = hr_exp(bm - larger);
-  *m = larger;
-  *l = hr_fmaf(bl, b, *l * a);
-  for (size_t i = 0; i < n; i += 4)
-    vst1q_f32(o + i, vfmaq_n_f32(vmulq_n_f32(vld1q_f32(o + i), a), vld1q_f32(bo + i), b));
+void hr_attend_merge__neon(size_t queries, float *m, float *l, float *o, const float *bm,
+                           const float *bl, const float *bo, size_t n) {
+  for (size_t q = 0; q < queries; q++, o += n, bo += n) {
+    float larger = bm[q] > m[q] ? bm[q] : m[q];
+    float a = hr_exp(m[q] - larger), b = hr_exp(bm[q] - larger);
+    m[q] = larger;
+    l[q] = hr_fmaf(bl[q], b, l[q] * a);
+    for (size_t i = 0; i < n; i += 4)
+      vst1q_f32(o + i, vfmaq_n_f32(vmulq_n_f32(vld1q_f32(o + i), a), vld1q_f32(bo + i), b));
+  }
 }

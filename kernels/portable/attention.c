@@ -71,13 +71,15 @@ void hr_attend_f16__portable(const hr_attend *a) {
   for (size_t i = 0; i < a->count; i++) attend(a, CACHE_F16, &a->queries[i]);
 }
 
-void hr_attend_merge__portable(float *m, float *l, float *o, float bm, float bl, const float *bo,
-                               size_t n) {
-  float larger = bm > *m ? bm : *m;
-  float a = hr_exp(*m - larger), b = hr_exp(bm - larger);
-  *m = larger;
-  *l = hr_fmaf(bl, b, *l * a);
-  for (size_t i = 0; i < n; i++) o[i] = hr_fmaf(bo[i], b, o[i] * a);
+void hr_attend_merge__portable(size_t queries, float *m, float *l, float *o, const float *bm,
+                               const float *bl, const float *bo, size_t n) {
+  for (size_t q = 0; q < queries; q++, o += n, bo += n) {
+    float larger = bm[q] > m[q] ? bm[q] : m[q];
+    float a = hr_exp(m[q] - larger), b = hr_exp(bm[q] - larger);
+    m[q] = larger;
+    l[q] = hr_fmaf(bl[q], b, l[q] * a);
+    for (size_t i = 0; i < n; i++) o[i] = hr_fmaf(bo[i], b, o[i] * a);
+  }
 }
 
 void hr_store_key_f32__portable(const float *x, size_t width, void *block, size_t position) {

@@ -158,6 +158,23 @@ static void finish_head(const hr_pass *pass, uint32_t layer, size_t row, size_t 
     memcpy(ws->attended + row * ws->heads_stride + head * width, out, width * sizeof *out);
 }
 
+/* The results of a block join those of the blocks before, of the queries that see both. What
+ * queries see ascends, so that these follow each other. */
+static void merge_block(const hr_pass *pass, unsigned thread, size_t block, size_t count) {
+  const hr_private *own = &pass->ws->private[thread];
+  size_t n = pass->ws->out_stride, begin = count, end = 0;
+  for (size_t i = 0; i < count; i++) {
+    const hr_query *q = &own->query[i];
+    if (q->first / HR_KEY_BLOCK >= block || q->end <= block * HR_KEY_BLOCK) continue;
+    if (begin == count) begin = i;
+    end = i + 1;
+  }
+  if (begin < end)
+    pass->kernels->attend_merge(end - begin, own->max + begin, own->sum + begin,
+                                own->out + begin * n, own->block_max + begin,
+                                own->block_sum + begin, own->block_out + begin * n, n);
+}
+
 /* Rows of one text and one key/value head against all their keys, blocks ascending.
  * A query's first block is written straight into its running result. */
 static void attend_tile(hr_pass *pass, unsigned thread, const hr_span *span, uint32_t layer,
@@ -181,12 +198,7 @@ static void attend_tile(hr_pass *pass, unsigned thread, const hr_span *span, uin
       own->query[i].out = (running ? own->out : own->block_out) + i * ws->out_stride;
     }
     attend_block(pass, span, layer, kv_head, block, own->query, count);
-    for (size_t i = 0; i < count; i++) {
-      const hr_query *q = &own->query[i];
-      if (q->max == &own->max[i] || q->end <= block * HR_KEY_BLOCK) continue;
-      pass->kernels->attend_merge(&own->max[i], &own->sum[i], own->out + i * ws->out_stride,
-                                  *q->max, *q->sum, q->out, ws->out_stride);
-    }
+    merge_block(pass, thread, block, count);
   }
   for (size_t i = 0; i < count; i++)
     finish_head(pass, layer, rows.begin + i / group, kv_head * group + i % group,
@@ -238,9 +250,9 @@ static void merge_head(const hr_pass *pass, uint32_t layer, size_t head, size_t 
   size_t at = head * most_blocks(ws) + first_block;
   float *out = ws->part_out + at * ws->out_stride;
   for (size_t b = 1; b < blocks; b++)
-    pass->kernels->attend_merge(&ws->part_max[at], &ws->part_sum[at], out, ws->part_max[at + b],
-                                ws->part_sum[at + b], ws->part_out + (at + b) * ws->out_stride,
-                                ws->out_stride);
+    pass->kernels->attend_merge(1, &ws->part_max[at], &ws->part_sum[at], out,
+                                &ws->part_max[at + b], &ws->part_sum[at + b],
+                                ws->part_out + (at + b) * ws->out_stride, ws->out_stride);
   finish_head(pass, layer, 0, head, out, ws->part_sum[at], true);
 }
 

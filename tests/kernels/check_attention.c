@@ -163,12 +163,12 @@ typedef struct merge_call {
   hr_attend_merge_fn *slot;
   float *m, *l, *o;
   const float *bm, *bl, *bo;
-  size_t n;
+  size_t queries, n;
 } merge_call;
 
 static void call_merge(const void *operands) {
   const merge_call *o = operands;
-  o->slot(o->m, o->l, o->o, *o->bm, *o->bl, o->bo, o->n);
+  o->slot(o->queries, o->m, o->l, o->o, o->bm, o->bl, o->bo, o->n);
 }
 
 /* Maxima of a query and of a later block: either or both may have seen no key, or an infinite or
@@ -189,26 +189,32 @@ static void check_merge(const hr_kernels *ref, const hr_kernels *tested, hr_repo
   for (uint64_t seed = HR_TYPICAL; seed <= 400; seed++) {
     hr_random random = {seed};
     size_t n = seed == HR_TYPICAL ? 64 : 16 * (1 + seed % 9);
+    size_t queries = seed == HR_TYPICAL ? 36 : seed % 3 ? 1 + seed % 17 : 1 + seed % 50;
+    size_t bytes = queries * n * 4, scalars = queries * 4;
     hr_values sums = seed % 4 ? HR_VALUES_PLAIN : (hr_values)(seed / 4 % HR_VALUES_KINDS);
-    hr_buffer expected = hr_buffer_new(n * 4, 4), o = hr_buffer_new(n * 4, 4);
-    hr_buffer block = hr_buffer_new(n * 4, 8);
+    hr_buffer expected = hr_buffer_new(bytes, 4), o = hr_buffer_new(bytes, 4);
+    hr_buffer block = hr_buffer_new(bytes, 8);
     /* m and l: the running one and the block's. */
-    hr_buffer expected_m = hr_buffer_new(4, 4), m = hr_buffer_new(4, 8), bm = hr_buffer_new(4, 4);
-    hr_buffer expected_l = hr_buffer_new(4, 4), l = hr_buffer_new(4, 8), bl = hr_buffer_new(4, 4);
-    fill_maxima(&random, seed, m.data, bm.data);
-    hr_fill_floats(&random, l.data, 1, sums);
-    hr_fill_floats(&random, bl.data, 1, sums);
-    hr_fill_floats(&random, o.data, n, (hr_values)(seed % HR_VALUES_KINDS));
-    hr_fill_floats(&random, block.data, n, (hr_values)(seed / 6 % HR_VALUES_KINDS));
+    hr_buffer expected_m = hr_buffer_new(scalars, 4), m = hr_buffer_new(scalars, 8);
+    hr_buffer expected_l = hr_buffer_new(scalars, 4), l = hr_buffer_new(scalars, 8);
+    hr_buffer bm = hr_buffer_new(scalars, 4), bl = hr_buffer_new(scalars, 4);
+    for (size_t q = 0; q < queries; q++)
+      fill_maxima(&random, q ? seed + q : seed, (float *)m.data + q, (float *)bm.data + q);
+    hr_fill_floats(&random, l.data, queries, sums);
+    hr_fill_floats(&random, bl.data, queries, sums);
+    hr_fill_floats(&random, o.data, queries * n, (hr_values)(seed % HR_VALUES_KINDS));
+    hr_fill_floats(&random, block.data, queries * n, (hr_values)(seed / 6 % HR_VALUES_KINDS));
     hr_buffer_same(&expected, &o);
     hr_buffer_same(&expected_m, &m);
     hr_buffer_same(&expected_l, &l);
     hr_buffer_keep(&block);
     merge_call a = {ref->attend_merge, expected_m.data, expected_l.data, expected.data, bm.data,
-                    bl.data, block.data, n};
-    merge_call b = {tested->attend_merge, m.data, l.data, o.data, bm.data, bl.data, block.data, n};
-    hr_case c = hr_case_new(report, tested->name.attend_merge, seed, "n=%zu m=%g bm=%g", n,
-                            (double)*a.m, (double)*a.bm);
+                    bl.data, block.data, queries, n};
+    merge_call b = {tested->attend_merge, m.data, l.data, o.data, bm.data,
+                    bl.data, block.data, queries, n};
+    hr_case c = hr_case_new(report, tested->name.attend_merge, seed,
+                            "queries=%zu n=%zu m=%g bm=%g", queries, n, (double)*a.m,
+                            (double)*a.bm);
     hr_case_run(&c, call_merge, &a, &b);
     hr_expect_floats(&c, "o", &expected, &o);
     hr_expect_floats(&c, "m", &expected_m, &m);
