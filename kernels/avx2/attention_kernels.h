@@ -206,22 +206,35 @@ static float largest_score(size_t first, size_t end, const float *s) {
   return lanes_fold_max(m);
 }
 
-/* p_j of sixteen scores, and the sum. A lane of the sum is never -0, so that adding the +0
- * of a key outside the range leaves it as it is. */
-HR_INLINE lanes soften_some(lanes sum, lanes largest, float *s, size_t j, bool all, size_t first,
+/* p_j of some sixteens of scores that are all seen, and the sum. */
+HR_INLINE lanes soften_all(lanes sum, lanes largest, float *s, size_t count) {
+  lanes e[EXPS];
+  HR_UNROLL for (size_t i = 0; i < count; i++) e[i] = lanes_sub(lanes_load(s + i * 16), largest);
+  lanes_exps_below(count, e);
+  HR_UNROLL for (size_t i = 0; i < count; i++) {
+    lanes_store(s + i * 16, e[i]);
+    sum = lanes_add(sum, e[i]);
+  }
+  return sum;
+}
+
+/* The same of sixteen from j on of which first .. end - 1 are seen. A lane of the sum is never
+ * -0, so that adding the +0 of a key outside the range leaves it as it is. */
+HR_INLINE lanes soften_part(lanes sum, lanes largest, float *s, size_t j, size_t first,
                             size_t end) {
   lanes e = lanes_exp_below(lanes_sub(lanes_load(s + j), largest));
   lanes_store(s + j, e);
-  return lanes_add(sum, all ? e : lanes_keep(mask_between(first, end, j), e));
+  return lanes_add(sum, lanes_keep(mask_between(first, end, j), e));
 }
 
 /* From scores to p_j and their sum. */
 static float soften(size_t first, size_t end, float largest, float *s) {
   lanes m = lanes_set(largest), sum = lanes_set(0.0f);
   size_t j = first / 16 * 16;
-  if (j < first) sum = soften_some(sum, m, s, j, false, first, end), j += 16;
-  for (; j + 16 <= end; j += 16) sum = soften_some(sum, m, s, j, true, first, end);
-  if (j < end) sum = soften_some(sum, m, s, j, false, first, end);
+  if (j < first) sum = soften_part(sum, m, s, j, first, end), j += 16;
+  for (; j + EXPS * 16 <= end; j += EXPS * 16) sum = soften_all(sum, m, s + j, EXPS);
+  for (; j + 16 <= end; j += 16) sum = soften_all(sum, m, s + j, 1);
+  if (j < end) sum = soften_part(sum, m, s, j, first, end);
   return lanes_fold_add(sum);
 }
 

@@ -9,24 +9,30 @@
 /* One step of Horner's rule: p * x + c. */
 HR_INLINE lanes lanes_step(lanes p, lanes x, float c) { return lanes_fma(p, x, lanes_set(c)); }
 
-/* exp before its special cases: e^r * 2^n. */
-HR_INLINE lanes lanes_exp_plain(lanes x) {
-  lanes t = lanes_fma(x, lanes_set(HR_LOG2E), lanes_set(HR_ROUND));
-  lanes n = lanes_sub(t, lanes_set(HR_ROUND));
-  lanes r = lanes_fnma(n, lanes_set(HR_LN2_HIGH), x);
-  r = lanes_fnma(n, lanes_set(HR_LN2_LOW), r);
-  lanes p = lanes_step(lanes_set(HR_EXP_C6), r, HR_EXP_C5);
-  p = lanes_step(p, r, HR_EXP_C4);
-  p = lanes_step(p, r, HR_EXP_C3);
-  p = lanes_step(p, r, HR_EXP_C2);
-  p = lanes_step(p, r, 1.0f);
-  p = lanes_step(p, r, 1.0f);
-  return lanes_times_power(p, n, t);
+/* exp of what is not above HR_EXP_OVERFLOW: e^r * 2^n; NaN stays NaN. Of several vectors side
+ * by side, operation by operation: each waits for its own results, and meanwhile those of one
+ * after the other would fill the CPU's queue. */
+enum { EXPS = 4 };
+HR_INLINE void lanes_exps_below(size_t count, lanes *x) {
+  lanes t[EXPS], n[EXPS], r[EXPS], p[EXPS];
+#define EACH HR_UNROLL for (size_t i = 0; i < count; i++)
+  EACH t[i] = lanes_fma(x[i], lanes_set(HR_LOG2E), lanes_set(HR_ROUND));
+  EACH n[i] = lanes_sub(t[i], lanes_set(HR_ROUND));
+  EACH r[i] = lanes_fnma(n[i], lanes_set(HR_LN2_HIGH), x[i]);
+  EACH r[i] = lanes_fnma(n[i], lanes_set(HR_LN2_LOW), r[i]);
+  EACH p[i] = lanes_step(lanes_set(HR_EXP_C6), r[i], HR_EXP_C5);
+  EACH p[i] = lanes_step(p[i], r[i], HR_EXP_C4);
+  EACH p[i] = lanes_step(p[i], r[i], HR_EXP_C3);
+  EACH p[i] = lanes_step(p[i], r[i], HR_EXP_C2);
+  EACH p[i] = lanes_step(p[i], r[i], 1.0f);
+  EACH p[i] = lanes_step(p[i], r[i], 1.0f);
+  EACH p[i] = lanes_times_power(p[i], n[i], t[i]);
+  EACH x[i] = lanes_drop(lanes_less(x[i], lanes_set(HR_EXP_UNDERFLOW)), p[i]);
+#undef EACH
 }
-
-/* exp of what is not above HR_EXP_OVERFLOW; NaN stays NaN. */
 HR_INLINE lanes lanes_exp_below(lanes x) {
-  return lanes_drop(lanes_less(x, lanes_set(HR_EXP_UNDERFLOW)), lanes_exp_plain(x));
+  lanes_exps_below(1, &x);
+  return x;
 }
 
 HR_INLINE lanes lanes_exp(lanes x) {
