@@ -38,7 +38,7 @@ static void steps_pass(void *arg, unsigned thread, unsigned threads) {
     for (hr_tiles_run run; hr_tiles_next(&step, &run);)
       for (uint32_t i = run.begin; i < run.end; i++)
         to[i] = from[i] + from[(i + 1) % TILES] - from[(i + TILES - 1) % TILES] + 1;
-    hr_team_barrier(s->team, thread);
+    hr_team_barrier_fetching(s->team, thread, to, number % 2 ? sizeof s->value[0] : 0);
   }
 }
 

@@ -360,7 +360,7 @@ void hr_attention(hr_pass *pass, unsigned thread, unsigned threads, uint32_t lay
     place_heads(pass, thread, threads, layer, true);
     attend_rows(pass, thread, threads, layer);
   }
-  hr_end_step(pass, thread, HR_PART_ATTENTION);
+  hr_end_step_before(pass, thread, threads, HR_PART_ATTENTION, &pass->model->layer[layer].output);
 }
 
 void hr_attention_output(hr_pass *pass, unsigned thread, unsigned threads, const hr_layer *layer) {

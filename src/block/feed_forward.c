@@ -101,7 +101,8 @@ static void run_up(hr_pass *pass, unsigned thread, unsigned threads, const hr_la
     if (work & MULTIPLY && gated) hr_multiply(pass, input, &gate, 1, tile, false);
     if (work & ACTIVATE) activate_tile(pass, tile);
   }
-  hr_end_step(pass, thread, HR_PART_UP);
+  hr_end_step_before(pass, thread, threads, HR_PART_UP,
+                     pass->model->description.parallel ? &layer->output : &layer->down);
 }
 
 void hr_feed_forward_up(hr_pass *pass, unsigned thread, unsigned threads, const hr_layer *layer) {

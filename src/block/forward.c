@@ -14,6 +14,7 @@ static void run_layer(hr_pass *pass, unsigned thread, unsigned threads, uint32_t
   const hr_layer *layer = &pass->model->layer[index];
   const hr_description *d = &pass->model->description;
   const hr_workspace *ws = pass->ws;
+  const hr_matrix *after = index + 1 < d->layers ? &layer[1].query : &pass->model->head;
   size_t rows = pass->rows, heads_width = (size_t)d->heads * d->head_width;
 
   hr_attention_inputs(pass, thread, threads, layer);
@@ -26,13 +27,14 @@ static void run_layer(hr_pass *pass, unsigned thread, unsigned threads, uint32_t
   hr_attention(pass, thread, threads, index);
   hr_show(pass, thread, "attended", index, ws->attended, rows, heads_width, ws->heads_stride);
   hr_attention_output(pass, thread, threads, layer);
-  hr_residual(pass, thread, threads, &layer->attention_post_norm, HR_PART_OUTPUT);
+  hr_residual(pass, thread, threads, &layer->attention_post_norm, HR_PART_OUTPUT,
+              d->parallel ? &layer->down : &layer->up);
   hr_show(pass, thread, "attention_residual", index, ws->x, rows, d->width, ws->x_stride);
 
   if (!d->parallel) hr_feed_forward_up(pass, thread, threads, layer);
   hr_show(pass, thread, "activated", index, ws->up, rows, d->ffn_width, ws->ffn_stride);
   hr_feed_forward_down(pass, thread, threads, layer);
-  hr_residual(pass, thread, threads, &layer->ffn_post_norm, HR_PART_DOWN);
+  hr_residual(pass, thread, threads, &layer->ffn_post_norm, HR_PART_DOWN, after);
   hr_show(pass, thread, "block", index, ws->x, rows, d->width, ws->x_stride);
 }
 
@@ -225,6 +227,17 @@ hr_step hr_begin_step(hr_pass *pass, unsigned thread, unsigned threads, size_t c
 void hr_end_step(hr_pass *pass, unsigned thread, hr_part part) {
   hr_mark(pass, thread, part);
   hr_team_barrier(pass->team, thread);
+  hr_mark(pass, thread, HR_PART_WAIT);
+}
+
+void hr_end_step_before(hr_pass *pass, unsigned thread, unsigned threads, hr_part part,
+                        const hr_matrix *next) {
+  size_t bytes = 0;
+  const void *at = NULL;
+  if (pass->rows == 1 && threads > 1 && next)
+    at = hr_first_panels(pass, thread, threads, next, &bytes);
+  hr_mark(pass, thread, part);
+  hr_team_barrier_fetching(pass->team, thread, at, bytes);
   hr_mark(pass, thread, HR_PART_WAIT);
 }
 

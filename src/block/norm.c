@@ -43,10 +43,10 @@ static void join_stream(const hr_pass *pass, unsigned thread, const hr_norm_weig
 }
 
 void hr_residual(hr_pass *pass, unsigned thread, unsigned threads, const hr_norm_weights *post,
-                 hr_part part) {
+                 hr_part part, const hr_matrix *next) {
   const hr_description *d = &pass->model->description;
   hr_workspace *ws = pass->ws;
-  hr_end_step(pass, thread, part);
+  hr_end_step_before(pass, thread, threads, part, next);
   if (d->norm_place == HR_NORM_BEFORE) return;
   if (hr_streams_apart(pass)) {
     join_stream(pass, thread, post);

@@ -148,6 +148,10 @@ static inline bool hr_next_run(hr_step *step, hr_range *run) {
 /* Waits for the other threads; what they wrote is there then. The time since the
  * last mark was spent on a part. */
 void hr_end_step(hr_pass *pass, unsigned thread, hr_part part);
+/* The same before the product with a matrix, if not NULL, of queries before those with keys and
+ * values too: of one row, which memory sets the pace of, who waits fetches what it will read. */
+void hr_end_step_before(hr_pass *pass, unsigned thread, unsigned threads, hr_part part,
+                        const hr_matrix *next);
 
 void hr_note_time(const hr_pass *pass, unsigned thread, hr_part part);
 /* Notes that the time since the last mark was spent on a part, if anybody asked. */
@@ -209,6 +213,10 @@ hr_product_step hr_begin_product(hr_pass *pass, unsigned thread, unsigned thread
                                  const hr_projection *projection, size_t count, size_t times);
 /* Where a panel of a matrix lies. */
 const void *hr_panel(const hr_matrix *m, size_t index);
+/* Where a thread begins to read a matrix for one row, of queries with keys and values behind them,
+ * and how many bytes to fetch there; NULL: it reads nothing. */
+const void *hr_first_panels(const hr_pass *pass, unsigned thread, unsigned threads,
+                            const hr_matrix *m, size_t *bytes);
 bool hr_next_tile(hr_product_step *step, hr_tile *tile);
 /* The outputs of a tile of one matrix, of which the first goes to y. */
 void hr_multiply_part(const hr_pass *pass, const hr_input *input, const hr_matrix *m,
@@ -224,9 +232,10 @@ void hr_project(hr_pass *pass, unsigned thread, unsigned threads, const hr_input
 void hr_norm_row(const hr_pass *pass, const hr_norm_weights *norm, const float *x, size_t n,
                  float *y);
 /* Ends the step of a sub-layer's last product, and adds it to the residual stream
- * in the way that the norm's place asks for; see hr_residual_target. */
+ * in the way that the norm's place asks for; see hr_residual_target. next: the matrix of the next
+ * product. */
 void hr_residual(hr_pass *pass, unsigned thread, unsigned threads, const hr_norm_weights *post,
-                 hr_part part);
+                 hr_part part, const hr_matrix *next);
 /* Where a sub-layer's last product goes, and whether it adds to what is there. */
 float *hr_residual_target(const hr_pass *pass, bool *add);
 

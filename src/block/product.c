@@ -170,6 +170,23 @@ void hr_panels_of_thread(const hr_transformer *t, const hr_matrix *m, unsigned t
   *end = at[1];
 }
 
+const void *hr_first_panels(const hr_pass *pass, unsigned thread, unsigned threads,
+                            const hr_matrix *m, size_t *bytes) {
+  enum { MOST = 64 << 10 }; /* a part of the smallest second caches */
+  const hr_layer *layer = layer_of(pass->model, m);
+  size_t count = layer && m == &layer->query ? 3 : 1;
+  const hr_matrix *const side[] = {m, layer ? &layer->key : NULL, layer ? &layer->value : NULL};
+  for (size_t i = 0; i < count; i++) {
+    size_t begin, end;
+    hr_panels_of_thread(pass->model, side[i], thread, threads, pass->shares, &begin, &end);
+    if (begin == end) continue;
+    const hr_matrix *first = side[i];
+    *bytes = hr_min_size((end - begin) * hr_panel_bytes(first->type, first->k), MOST);
+    return hr_panel(first, begin);
+  }
+  return NULL;
+}
+
 bool hr_next_tile(hr_product_step *s, hr_tile *tile) {
   if (s->run.begin == s->run.end && !hr_next_run(&s->step, &s->run)) return false;
   size_t column = s->run.begin / s->bands, band = s->run.begin % s->bands;

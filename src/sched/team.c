@@ -166,12 +166,25 @@ static uint64_t spin_time(hr_team *team, unsigned thread, uint64_t spin_ns) {
 }
 
 void hr_team_barrier(hr_team *team, unsigned thread) {
+  hr_team_barrier_fetching(team, thread, NULL, 0);
+}
+
+/* As long as the others take: few lines between two looks, so that nobody is kept waiting. */
+static void fetch_meanwhile(hr_team *team, uint32_t seen, const char *next, size_t bytes) {
+  enum { LINES = 4 };
+  for (size_t at = 0; at < bytes && hr_word_read(&team->epoch.word) == seen; at += LINES * LINE)
+    for (size_t i = 0; i < LINES; i++) __builtin_prefetch(next + at + i * LINE, 0, 2);
+}
+
+void hr_team_barrier_fetching(hr_team *team, unsigned thread, const void *next, size_t bytes) {
   if (team->threads == 1) return;
   uint32_t seen = hr_word_read(&team->epoch.word);
-  if (arrive(team, thread))
+  if (arrive(team, thread)) {
     hr_word_advance(&team->epoch.word);
-  else
-    hr_word_wait(&team->epoch.word, seen, spin_time(team, thread, team->spin_ns));
+    return;
+  }
+  fetch_meanwhile(team, seen, next, bytes);
+  hr_word_wait(&team->epoch.word, seen, spin_time(team, thread, team->spin_ns));
 }
 
 uint32_t hr_team_barriers(hr_team *team) {
