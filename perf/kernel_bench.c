@@ -46,7 +46,7 @@ typedef struct run {
   perf_kernel_fn *each;
   void *data;
   pool pool;
-  bool by_fma; /* what decode_rounds measured last was limited by fma */
+  bool by_fma; /* what decode measured last was limited by fma */
   perf_kernel_end end;
 } run;
 
@@ -360,6 +360,8 @@ typedef struct reading {
   void *x;
   float *y;
   heads *heads;
+  const perf_peaks *peaks;
+  size_t groups, ahead; /* of fma with each PERF_BESIDE_STEP bytes; what is fetched */
 } reading;
 
 /* Plain reading: the faster of one stream and of four. From memory the width of loads counts
@@ -388,6 +390,11 @@ static void read_attention(const reading *r) {
     attend_head(r->t->attend_f16, r->heads, i % r->heads->count, r->queries);
 }
 
+static void read_beside(const reading *r) {
+  const size_t step = 3 * PERF_BESIDE_STEP;
+  r->peaks->beside(r->data, r->bytes / step * step, r->groups, r->ahead);
+}
+
 /* Held shut until all threads are there: a barrier would wait for ever for one that
  * could not be started. */
 typedef struct gate {
@@ -405,10 +412,10 @@ typedef struct worker {
   double *starts, *ends; /* of each act */
 } worker;
 
-enum { ACTS = 3 };
+enum { ACTS = 4, FETCHED = 18 << 10 };
 
 static void work(worker *w) {
-  for (int act = 0; act < ACTS; act++) {
+  for (int act = 0; act < ACTS && w->acts[act]; act++) {
     pthread_barrier_wait(&w->gate->barrier);
     w->starts[act] = now(w->clock);
     w->acts[act](w->reading);
@@ -439,7 +446,7 @@ static bool run_workers(worker *workers, size_t threads, gate *g) {
   return started == threads;
 }
 
-/* Bytes a second of each act, by all threads together. */
+/* Bytes a second of each act, by all threads together; NULL is none. */
 static bool run_acts(const reading *readings, size_t threads, void (*const *acts)(const reading *),
                      double rate[ACTS]) {
   static worker workers[MOST_THREADS];
@@ -453,7 +460,7 @@ static bool run_acts(const reading *readings, size_t threads, void (*const *acts
   bool fine = run_workers(workers, threads, &g);
   pthread_barrier_destroy(&g.barrier);
   if (!fine) return false;
-  for (int act = 0; act < ACTS; act++) {
+  for (int act = 0; act < ACTS && acts[act]; act++) {
     double first = starts[0][act], last = ends[0][act], bytes = 0;
     for (size_t i = 0; i < threads; i++) {
       if (starts[i][act] < first) first = starts[i][act];
@@ -465,21 +472,23 @@ static bool run_acts(const reading *readings, size_t threads, void (*const *acts
   return true;
 }
 
-/* fmas: multiply-adds for each byte. Where they take longer than the reading of memory,
- * they are what the kernel is compared with, in the cache too, where otherwise nothing
- * limits it. */
-static void decode_rounds(run *r, const reading *readings, size_t threads, double fmas,
-                          void (*kernel)(const reading *), perf_kernel_row *row) {
-  void (*const acts[ACTS])(const reading *) = {read_one, kernel, read_four};
+/* Rounds of reading, of a kernel, and of reading with as much fma, where readings have groups. */
+typedef struct decoded {
+  result kernel, beside;
+  double fma[PERF_MOST_ROUNDS]; /* multiply-adds a second that there could be */
+} decoded;
+
+/* False when the threads can't be started. */
+static bool decode_rounds(run *r, reading *readings, size_t threads,
+                          void (*kernel)(const reading *), perf_kernel_row *row, decoded *all) {
+  void (*const acts[ACTS])(const reading *) = {read_one, kernel, read_four,
+                                               readings->groups ? read_beside : NULL};
   bool cached = readings->times > 1;
-  result all = {.rounds = 0};
-  double fma[PERF_MOST_ROUNDS];
+  all->kernel.rounds = all->beside.rounds = 0;
   for (int round = -1; round < rounds_of(r, DECODE_ROUNDS); round++) {
-    double rate[ACTS];
-    if (!run_acts(readings, threads, acts, rate)) {
-      r->end = PERF_KERNEL_THREADS;
-      return;
-    }
+    double rate[ACTS] = {0};
+    for (size_t i = 0; i < threads; i++) readings[i].ahead = round % 2 ? FETCHED : 0;
+    if (!run_acts(readings, threads, acts, rate)) return false;
     double peak = r->peaks->fma ? peak_rate(r->peaks->fma, r->peaks->fma_work, SHORT) : 0;
     if (round < 0) { /* by now all of it has been touched */
       hr_pages pages;
@@ -487,27 +496,50 @@ static void decode_rounds(run *r, const reading *readings, size_t threads, doubl
       row->small_pages = !cached && known && pages.huge < pages.resident / 2;
       continue;
     }
-    fma[all.rounds] = peak * (double)threads;
-    keep(&all, rate[1], cached ? 0 : rate[0] > rate[2] ? rate[0] : rate[2]);
+    double limit = rate[0] > rate[2] ? rate[0] : rate[2];
+    all->fma[all->kernel.rounds] = peak * (double)threads;
+    keep(&all->kernel, rate[1], cached ? 0 : limit);
+    keep(&all->beside, rate[3], limit);
   }
-  double peak = best_of(fma, all.rounds);
-  if (!cached) r->by_fma = peak > 0 && fmas * best_of(all.limit, all.rounds) > peak;
-  for (size_t i = 0; r->by_fma && i < all.rounds; i++) {
-    all.kernel[i] *= fmas;
-    all.limit[i] = fma[i];
+  return true;
+}
+
+/* fmas: multiply-adds for each byte. Where they take longer than the reading of memory,
+ * they are what the kernel is compared with, in the cache too, where otherwise nothing
+ * limits it. */
+static void decode(run *r, reading *readings, size_t threads, double fmas,
+                   void (*kernel)(const reading *), perf_kernel_row *row) {
+  static decoded all;
+  bool cached = readings->times > 1;
+  if (!decode_rounds(r, readings, threads, kernel, row, &all)) {
+    r->end = PERF_KERNEL_THREADS;
+    return;
+  }
+  size_t rounds = all.kernel.rounds;
+  double peak = best_of(all.fma, rounds);
+  if (!cached) r->by_fma = peak > 0 && fmas * best_of(all.kernel.limit, rounds) > peak;
+  for (size_t i = 0; r->by_fma && i < rounds; i++) {
+    all.kernel.kernel[i] *= fmas;
+    all.kernel.limit[i] = all.fma[i];
   }
   row->threads = (unsigned)threads;
   row->unit = r->by_fma ? "GFLOP/s" : "GB/s";
   row->bound = r->by_fma ? "fp32" : cached ? "L2" : "memory";
-  report(r, row, r->by_fma ? 2e-9 : 1e-9, &all);
+  report(r, row, r->by_fma ? 2e-9 : 1e-9, &all.kernel);
+  if (r->by_fma || !readings->groups || r->end != PERF_KERNEL_DONE) return;
+  size_t used = strlen(row->shape);
+  snprintf(row->shape + used, sizeof row->shape - used, ", fma instead");
+  report(r, row, 1e-9, &all.beside);
 }
 
 enum { CACHED_BYTES = 256 << 10, CACHED_KEYS = 512, CACHED_TIMES = 100 };
 
-/* Of each thread: more than caches hold, but for the definition, which memory does not hold up. */
-static size_t decode_bytes(const run *r, bool cached) {
+/* Of each of some threads: more than caches hold together, which may be hundreds of MiB and a
+ * machine's with others, but for the definition, which memory does not hold up. */
+static size_t decode_bytes(const run *r, size_t threads, bool cached) {
+  size_t all = 384, least = 96;
   if (cached) return CACHED_BYTES;
-  return (size_t)(is_brief(r) ? 16 : 96) << 20;
+  return (size_t)(is_brief(r) ? 16 : all / threads > least ? all / threads : least) << 20;
 }
 
 static void decode_product(run *r, hr_panel_type type, size_t k, size_t threads, bool cached) {
@@ -516,7 +548,7 @@ static void decode_product(run *r, hr_panel_type type, size_t k, size_t threads,
   const char *const names[] = {t->name.product_one_f32, t->name.product_one_f16,
                                t->name.product_one_bf16, t->name.product_one_q8};
   size_t panel = hr_panel_bytes(type, k), stride;
-  size_t bytes = decode_bytes(r, cached) / panel * panel;
+  size_t bytes = decode_bytes(r, threads, cached) / panel * panel;
   for (size_t i = 0; i < threads; i++)
     readings[i] = (reading){.t = t, .type = type, .data = panels_of(&r->pool, type, bytes),
                             .bytes = bytes, .k = k, .times = cached ? CACHED_TIMES : 1,
@@ -525,26 +557,49 @@ static void decode_product(run *r, hr_panel_type type, size_t k, size_t threads,
   perf_kernel_row row = {.kernel = names[type]};
   snprintf(row.shape, sizeof row.shape, "k=%zu, threads: %zu%s", k, threads,
            cached ? ", in L2" : "");
-  if (!r->pool.failed) decode_rounds(r, readings, threads, 0, read_product, &row);
+  if (!r->pool.failed) decode(r, readings, threads, 0, read_product, &row);
   give_back(r);
 }
 
-/* fp16 caches. */
+/* So many groups of fma with each step that they take as long as the kernel in the second
+ * cache, where reading costs next to nothing. */
+static size_t groups_beside(run *r, size_t width, size_t queries) {
+  static heads all;
+  size_t head = 2 * CACHED_KEYS * width * 2, best = 0;
+  heads_make(&r->pool, &all, 1, CACHED_KEYS, width, 2);
+  reading cached = {.t = r->t, .queries = queries, .times = CACHED_TIMES, .heads = &all};
+  if (!r->peaks->beside || r->pool.failed) return 0;
+  for (int round = 0; round < BRIEF_ROUNDS; round++) {
+    double peak = peak_rate(r->peaks->fma, r->peaks->fma_work, SHORT);
+    double start = now(CLOCK_THREAD_CPUTIME_ID);
+    read_attention(&cached);
+    double seconds = (now(CLOCK_THREAD_CPUTIME_ID) - start) / (double)(CACHED_TIMES * head);
+    size_t groups = (size_t)(PERF_BESIDE_STEP * seconds * peak / r->peaks->beside_work + 0.5);
+    if (!best || groups < best) best = groups;
+  }
+  return best;
+}
+
+/* fp16 caches. Beside them, in the same rounds, is how well reading and as much computing overlap
+ * on this machine: plain reading with fma on registers in the kernel's place, with what is ahead
+ * fetched, as the kernels do, or not, by turns. */
 static void decode_attention(run *r, size_t width, size_t queries, size_t threads, bool cached) {
   static reading readings[MOST_THREADS];
   static heads all[MOST_THREADS];
   size_t keys = cached ? CACHED_KEYS : KEYS, head = 2 * keys * width * 2;
+  size_t groups = cached || is_brief(r) ? 0 : groups_beside(r, width, queries);
   for (size_t i = 0; i < threads; i++) {
-    heads_make(&r->pool, &all[i], decode_bytes(r, cached) / head, keys, width, 2);
+    heads_make(&r->pool, &all[i], decode_bytes(r, threads, cached) / head, keys, width, 2);
     readings[i] = (reading){.t = r->t, .type = HR_PANEL_TYPES, .data = all[i].cache,
                             .bytes = all[i].count * head, .queries = queries,
-                            .times = cached ? CACHED_TIMES : 1, .heads = &all[i]};
+                            .times = cached ? CACHED_TIMES : 1, .heads = &all[i],
+                            .peaks = r->peaks, .groups = groups};
   }
   perf_kernel_row row = {.kernel = r->t->name.attend_f16};
   snprintf(row.shape, sizeof row.shape, "width %zu, q %zu, threads: %zu%s", width, queries,
            threads, cached ? ", in L2" : "");
   if (!r->pool.failed)
-    decode_rounds(r, readings, threads, (double)queries / 2, read_attention, &row);
+    decode(r, readings, threads, (double)queries / 2, read_attention, &row);
   give_back(r);
 }
 
