@@ -391,7 +391,7 @@ static void read_attention(const reading *r) {
 }
 
 static void read_beside(const reading *r) {
-  const size_t step = 3 * PERF_BESIDE_STEP;
+  const size_t step = PERF_BESIDE_STEP;
   r->peaks->beside(r->data, r->bytes / step * step, r->groups, r->ahead);
 }
 
@@ -518,18 +518,21 @@ static void decode(run *r, reading *readings, size_t threads, double fmas,
   size_t rounds = all.kernel.rounds;
   double peak = best_of(all.fma, rounds);
   if (!cached) r->by_fma = peak > 0 && fmas * best_of(all.kernel.limit, rounds) > peak;
-  for (size_t i = 0; r->by_fma && i < rounds; i++) {
-    all.kernel.kernel[i] *= fmas;
-    all.kernel.limit[i] = all.fma[i];
-  }
+  result *const measured[] = {&all.kernel, &all.beside};
+  for (size_t j = 0; r->by_fma && j < 2; j++)
+    for (size_t i = 0; i < rounds; i++) {
+      measured[j]->kernel[i] *= fmas;
+      measured[j]->limit[i] = all.fma[i];
+    }
   row->threads = (unsigned)threads;
   row->unit = r->by_fma ? "GFLOP/s" : "GB/s";
   row->bound = r->by_fma ? "fp32" : cached ? "L2" : "memory";
-  report(r, row, r->by_fma ? 2e-9 : 1e-9, &all.kernel);
-  if (r->by_fma || !readings->groups || r->end != PERF_KERNEL_DONE) return;
+  const double unit = r->by_fma ? 2e-9 : 1e-9;
+  report(r, row, unit, &all.kernel);
+  if (!readings->groups || r->end != PERF_KERNEL_DONE) return;
   size_t used = strlen(row->shape);
   snprintf(row->shape + used, sizeof row->shape - used, ", fma instead");
-  report(r, row, 1e-9, &all.beside);
+  report(r, row, unit, &all.beside);
 }
 
 enum { CACHED_BYTES = 256 << 10, CACHED_KEYS = 512, CACHED_TIMES = 100 };

@@ -9,24 +9,22 @@
 
 #define REPEAT_10(one) one(0) one(1) one(2) one(3) one(4) one(5) one(6) one(7) one(8) one(9)
 
-/* Reads a step at a time, and behind it does some groups of fma, by turns three groups with
- * registers of their own: with those of one, each would wait for the group before. Nothing else
- * here uses any of these registers. */
-#define BESIDE_STEP(taken, group, ...)                                        \
-  __asm__ volatile(taken : : "r"(at) : "memory", __VA_ARGS__);                \
-  for (size_t i = 0; ahead && i < PERF_BESIDE_STEP; i += 64)                  \
-    __builtin_prefetch(at + ahead + i);                                       \
-  for (size_t i = 0; i < groups; i++) __asm__ volatile(group : : : "memory"); \
-  at += PERF_BESIDE_STEP;
-#define BESIDE(name, begin, taken, one, two, three, end, ...)                       \
-  static void name(const char *at, size_t length, size_t groups, size_t ahead) {    \
-    __asm__ volatile(begin : : : "memory");                                         \
-    for (const char *stop = at + length; at < stop;) {                              \
-      BESIDE_STEP(taken, one, __VA_ARGS__)                                          \
-      BESIDE_STEP(taken, two, __VA_ARGS__)                                          \
-      BESIDE_STEP(taken, three, __VA_ARGS__)                                        \
-    }                                                                               \
-    __asm__ volatile(end : : : "memory");                                           \
+/* Reads a step at a time, and behind it does some groups of fma, by turns three with registers of
+ * their own: with those of one, each would wait for the group before. */
+#define BESIDE(name, begin, taken, one, two, three, end, ...)                            \
+  static void name(const char *at, size_t length, size_t groups, size_t ahead) {         \
+    __asm__ volatile(begin : : : "memory", __VA_ARGS__);                                 \
+    for (const char *stop = at + length; at < stop; at += PERF_BESIDE_STEP) {            \
+      __asm__ volatile(taken : : "r"(at) : "memory", __VA_ARGS__);                       \
+      for (size_t i = 0; ahead && i < PERF_BESIDE_STEP; i += 64)                         \
+        __builtin_prefetch(at + ahead + i);                                              \
+      size_t left = groups;                                                              \
+      for (; left >= 3; left -= 3)                                                       \
+        __asm__ volatile(one two three : : : "memory", __VA_ARGS__);                     \
+      if (left > 0) __asm__ volatile(one : : : "memory", __VA_ARGS__);                   \
+      if (left > 1) __asm__ volatile(two : : : "memory", __VA_ARGS__);                   \
+    }                                                                                    \
+    __asm__ volatile(end : : : "memory", __VA_ARGS__);                                   \
   }
 
 #if defined(__x86_64__)
@@ -87,12 +85,15 @@ LOOP(tile_avx512, ONCE, TILE_AVX512)
 
 #define TAKE_YMM(at) "vmovaps " #at "(%0),%%ymm0\n\tvmovaps 32+" #at "(%0),%%ymm1\n\t"
 #define TAKE_ZMM(at) "vmovaps " #at "(%0),%%zmm0\n\tvmovaps 64+" #at "(%0),%%zmm1\n\t"
+#define ALL_16                                                                           \
+  "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
+      "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"
 BESIDE(beside_ymm, "vzeroall", TAKE_YMM(0) TAKE_YMM(64) TAKE_YMM(128) TAKE_YMM(192),
        FMA_YMM(2) FMA_YMM(3) FMA_YMM(4) FMA_YMM(5), FMA_YMM(6) FMA_YMM(7) FMA_YMM(8) FMA_YMM(9),
-       FMA_YMM(12) FMA_YMM(13) FMA_YMM(14) FMA_YMM(15), "vzeroupper", "xmm0", "xmm1")
+       FMA_YMM(12) FMA_YMM(13) FMA_YMM(14) FMA_YMM(15), "vzeroupper", ALL_16)
 BESIDE(beside_zmm, "vzeroall", TAKE_ZMM(0) TAKE_ZMM(128),
        FMA_ZMM(2) FMA_ZMM(3) FMA_ZMM(4) FMA_ZMM(5), FMA_ZMM(6) FMA_ZMM(7) FMA_ZMM(8) FMA_ZMM(9),
-       FMA_ZMM(12) FMA_ZMM(13) FMA_ZMM(14) FMA_ZMM(15), "vzeroupper", "xmm0", "xmm1")
+       FMA_ZMM(12) FMA_ZMM(13) FMA_ZMM(14) FMA_ZMM(15), "vzeroupper", ALL_16)
 
 static const perf_peaks all[] = {
     {"avx2", HR_CPU_AVX2, madd_ymm, 320, fma_ymm, 96, tile_avx2, 2560, beside_ymm, 32},
@@ -132,9 +133,11 @@ LOOP(dot_neon, REPEAT_20, SDOT)
 LOOP(matrix_neon, REPEAT_20, SMMLA)
 
 #define TAKE(at) "ldp q22, q23, [%0, #" #at "]\n\tldp q24, q25, [%0, #32 + " #at "]\n\t"
-BESIDE(beside_neon, "movi v20.4s, #0\n\tmovi v21.4s, #0", TAKE(0) TAKE(64) TAKE(128) TAKE(192),
+BESIDE(beside_neon, REPEAT_20(ZERO) ZERO(20) ZERO(21), TAKE(0) TAKE(64) TAKE(128) TAKE(192),
        FMA(0) FMA(1) FMA(2) FMA(3) FMA(4) FMA(5), FMA(6) FMA(7) FMA(8) FMA(9) FMA(10) FMA(11),
-       FMA(12) FMA(13) FMA(14) FMA(15) FMA(16) FMA(17), "", "v22", "v23", "v24", "v25")
+       FMA(12) FMA(13) FMA(14) FMA(15) FMA(16) FMA(17), "", "v0", "v1", "v2", "v3", "v4", "v5",
+       "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16", "v17", "v18",
+       "v19", "v20", "v21", "v22", "v23", "v24", "v25")
 
 static const perf_peaks all[] = {
     {"neon", HR_CPU_NEON, widen_neon, 160, fma_neon, 80, NULL, 0, beside_neon, 24},

@@ -20,7 +20,7 @@ typedef struct perf_peaks {
   double fma_work;
   void (*tile)(size_t turns);
   double tile_work;
-  /* Plain reading of length bytes, a multiple of three steps, at a multiple of 64, with so many
+  /* Plain reading of length bytes, a multiple of a step, at a multiple of 64, with so many
    * groups of such fma after each step: how well the two overlap here. ahead: how many bytes
    * ahead that is fetched; 0: the CPU finds out by itself. */
   void (*beside)(const char *at, size_t length, size_t groups, size_t ahead);

@@ -55,9 +55,12 @@ static bool generate(const asked *a, uint64_t *digest, hr_error *err) {
   size_t vocab = hr_model_vocab_size(a->model);
   hr_session *s = start(a->model, a->threads, err);
   hr_sampler *sampler = s ? hr_sampler_create(a->model, NULL, err) : NULL;
+  /* With logits of all tokens; and again of the last, so that others leave a pass early. */
   bool fine = sampler && hr_session_eval(s, ids, IDS, HR_LOGITS_ALL, err) == HR_OK;
   if (fine) *digest = hr_digest(*digest, hr_session_logits(s, 0), IDS * vocab);
-  int32_t id = fine ? hr_sampler_pick(sampler, hr_session_logits(s, IDS - 1), err) : -1;
+  fine = fine && hr_session_rewind(s, 0, err) == HR_OK &&
+         hr_session_eval(s, ids, IDS, HR_LOGITS_LAST, err) == HR_OK;
+  int32_t id = fine ? hr_sampler_pick(sampler, hr_session_logits(s, 0), err) : -1;
   for (int i = 0; i < 6 && id >= 0; i++) {
     fine = hr_session_eval(s, &id, 1, HR_LOGITS_LAST, err) == HR_OK;
     if (fine) *digest = hr_digest(*digest, hr_session_logits(s, 0), vocab);

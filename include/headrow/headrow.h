@@ -345,8 +345,9 @@ HR_API hr_status hr_model_memory(const hr_model *model, const hr_session_options
 typedef enum hr_logits_rows {
   HR_LOGITS_NONE, /* fill the cache only */
   HR_LOGITS_LAST, /* logits of the last token */
-  HR_LOGITS_ALL   /* logits of every token of the call, which cost more than their memory: the
-                     others need no more of the last layer than its keys and values */
+  HR_LOGITS_ALL   /* logits of every token of the call, which cost more than their memory: a
+                     causal model's tokens without logits need no more of the last layer than
+                     its keys and values */
 } hr_logits_rows;
 
 /* Evaluates count tokens at the session's position and moves it forward. On

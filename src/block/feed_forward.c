@@ -102,7 +102,7 @@ static void run_up(hr_pass *pass, unsigned thread, unsigned threads, const hr_la
     if (work & ACTIVATE) activate_tile(pass, tile);
   }
   hr_end_step_before(pass, thread, threads, HR_PART_UP,
-                     pass->model->description.parallel ? &layer->output : &layer->down);
+                     pass->model->description.parallel ? NULL : &layer->down);
 }
 
 void hr_feed_forward_up(hr_pass *pass, unsigned thread, unsigned threads, const hr_layer *layer) {

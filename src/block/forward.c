@@ -10,11 +10,22 @@
 
 /* --- One block ------------------------------------------------------------ */
 
+static size_t count_wanted(const hr_request *r) {
+  return r->logits_rows ? r->logits_count : r->rows - r->logits_from;
+}
+
+/* The matrix of the first product behind a layer, if that takes all rows of the pass. */
+static const hr_matrix *first_behind(const hr_pass *pass, uint32_t index) {
+  uint32_t layers = pass->model->description.layers;
+  if (index + 1 == layers) return count_wanted(pass->request) ? &pass->model->head : NULL;
+  if (pass->early && index + 2 == layers) return NULL;
+  return &pass->model->layer[index + 1].query;
+}
+
 static void run_layer(hr_pass *pass, unsigned thread, unsigned threads, uint32_t index) {
   const hr_layer *layer = &pass->model->layer[index];
   const hr_description *d = &pass->model->description;
   const hr_workspace *ws = pass->ws;
-  const hr_matrix *after = index + 1 < d->layers ? &layer[1].query : &pass->model->head;
   size_t rows = pass->rows, heads_width = (size_t)d->heads * d->head_width;
 
   hr_attention_inputs(pass, thread, threads, layer);
@@ -34,7 +45,8 @@ static void run_layer(hr_pass *pass, unsigned thread, unsigned threads, uint32_t
   if (!d->parallel) hr_feed_forward_up(pass, thread, threads, layer);
   hr_show(pass, thread, "activated", index, ws->up, rows, d->ffn_width, ws->ffn_stride);
   hr_feed_forward_down(pass, thread, threads, layer);
-  hr_residual(pass, thread, threads, &layer->ffn_post_norm, HR_PART_DOWN, after);
+  hr_residual(pass, thread, threads, &layer->ffn_post_norm, HR_PART_DOWN,
+              first_behind(pass, index));
   hr_show(pass, thread, "block", index, ws->x, rows, d->width, ws->x_stride);
 }
 
@@ -55,12 +67,8 @@ static void give_stream(hr_pass *pass, unsigned thread) {
 /* The pass as it begins, and as it ends: with the rows whose logits are wanted. */
 typedef struct passes {
   hr_pass all, wanted;
-  bool early; /* the others leave it before the last layer */
 } passes;
 
-static size_t count_wanted(const hr_request *r) {
-  return r->logits_rows ? r->logits_count : r->rows - r->logits_from;
-}
 static size_t wanted_row(const hr_request *r, size_t i) {
   return r->logits_rows ? r->logits_rows[i] : r->logits_from + i;
 }
@@ -148,17 +156,17 @@ static void run_pass(void *arg, unsigned thread, unsigned threads) {
   uint32_t first = stretch ? stretch->first : 0;
   uint32_t end = stretch ? stretch->end : pass->model->description.layers;
   hr_embed(pass, thread, threads);
-  if (p->early) end--;
+  if (pass->early) end--;
   for (uint32_t i = first; i < end; i++) run_layer(pass, thread, threads, i);
   if (stretch) {
     give_stream(pass, thread);
     return;
   }
-  if (p->early) hr_fill_cache(pass, thread, threads, end);
+  if (pass->early) hr_fill_cache(pass, thread, threads, end);
   if (pass->request->hidden) hr_hidden(pass, thread, threads);
   if (wanted->rows == 0) return;
   if (wanted->rows < pass->rows) keep_wanted(wanted, thread);
-  if (p->early) run_layer(wanted, thread, threads, end);
+  if (pass->early) run_layer(wanted, thread, threads, end);
   hr_head(wanted, thread, threads);
   hr_mark(wanted, thread, HR_PART_HEAD);
 }
@@ -192,7 +200,7 @@ hr_status hr_forward(hr_workspace *ws, hr_team *team, unsigned threads, hr_kv_ca
                       .cache = cache, .request = request,
                       .shares = hr_team_shares(team, threads), .rows = request->rows,
                       .span = ws->span, .spans = note_texts(ws, request, cache->room)}};
-  p.early = leave_early(&p.all, wanted);
+  p.all.early = leave_early(&p.all, wanted);
   p.wanted = p.all;
   if (wanted < request->rows) {
     p.wanted.rows = wanted;

@@ -77,6 +77,7 @@ typedef struct hr_pass {
   size_t rows;            /* of the residual stream: all of the request, or those it wants */
   const hr_span *span;    /* [spans] the texts that they belong to */
   size_t spans;
+  bool early; /* rows that are not wanted leave it before the last layer */
 } hr_pass;
 
 typedef struct hr_range {

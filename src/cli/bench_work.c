@@ -34,7 +34,8 @@ static bool needs_all(const hr_description *d, const bench_amount *a) {
   return a->all_rows || d->headless || d->mask == HR_MASK_FULL;
 }
 
-/* Every row goes through the layers, the last ones of sequences, `ends`, through the head. */
+/* Every row goes through the layers; through the last one whole, and the head, go the last ones of
+ * sequences, `ends`, or all. */
 static void add_matrices(const hr_transformer *t, const bench_amount *a, size_t rows, size_t ends,
                          bench_work *part) {
   const hr_description *d = &t->description;
@@ -74,10 +75,13 @@ static void add_attention(const hr_session *s, const bench_amount *a, size_t sta
   }
 }
 
-/* Of one pass: one row that sees few keys has no more. */
-static double least_barriers(const hr_transformer *t) {
-  const double each_layer = 5, each_pass = 2; /* the end of the pass is one */
-  return each_layer * t->description.layers + each_pass;
+/* Of one pass: one row that sees few keys has no more. Without a row that needs the last layer
+ * whole it ends with the cache. */
+static double least_barriers(const hr_transformer *t, bool whole) {
+  const double each_layer = 5, of_cache = 2, each_pass = 2; /* the end of the pass is one */
+  double layers = t->description.layers;
+  return whole ? each_layer * layers + each_pass
+               : each_layer * (layers - 1) + of_cache + each_pass;
 }
 
 /* The next token of a call: of which sequence, and which of its own. */
@@ -101,7 +105,7 @@ static void add_pass(const hr_session *s, const bench_amount *a, size_t depth, s
     *at = n == left ? (cursor){at->sequence + 1, 0} : (cursor){at->sequence, at->token + n};
   }
   add_matrices(t, a, rows, ends, part);
-  part[HR_PART_WAIT].barriers += least_barriers(t);
+  part[HR_PART_WAIT].barriers += least_barriers(t, ends || needs_all(&t->description, a));
 }
 
 void bench_work_by_part(const hr_session *s, const bench_amount *a, bench_work part[HR_PARTS]) {

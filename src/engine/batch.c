@@ -105,8 +105,8 @@ static hr_status run_passes(hr_session *s, const hr_batch_piece *pieces, size_t 
   struct hr_batch *b = s->batch;
   size_t done = 0, logits = 0;
   for (cursor at = {0}; at.piece < count;) {
-    hr_request request = {.ids = b->ids, .texts = b->texts, .logits_rows = b->wanted,
-                          .logits = s->logits + logits * hr_model_vocab_size(s->model)};
+    hr_request request = {.ids = b->ids, .texts = b->texts, .logits_rows = b->wanted};
+    if (s->logits) request.logits = s->logits + logits * hr_model_vocab_size(s->model);
     const hr_batch_piece *first = &pieces[at.piece];
     fill_pass(s, pieces, count, rows, &at, &request);
     hr_status status = hr_session_forward(s, &request, err);

@@ -171,9 +171,11 @@ void hr_team_barrier(hr_team *team, unsigned thread) {
 
 /* As long as the others take: few lines between two looks, so that nobody is kept waiting. */
 static void fetch_meanwhile(hr_team *team, uint32_t seen, const char *next, size_t bytes) {
-  enum { LINES = 4 };
-  for (size_t at = 0; at < bytes && hr_word_read(&team->epoch.word) == seen; at += LINES * LINE)
-    for (size_t i = 0; i < LINES; i++) __builtin_prefetch(next + at + i * LINE, 0, 2);
+  enum { LOOK = 4 * LINE };
+  for (size_t at = 0; at < bytes; at += LINE) {
+    if (at % LOOK == 0 && hr_word_read(&team->epoch.word) != seen) return;
+    __builtin_prefetch(next + at, 0, 2);
+  }
 }
 
 void hr_team_barrier_fetching(hr_team *team, unsigned thread, const void *next, size_t bytes) {
@@ -183,8 +185,9 @@ void hr_team_barrier_fetching(hr_team *team, unsigned thread, const void *next, 
     hr_word_advance(&team->epoch.word);
     return;
   }
-  fetch_meanwhile(team, seen, next, bytes);
-  hr_word_wait(&team->epoch.word, seen, spin_time(team, thread, team->spin_ns));
+  uint64_t spin_ns = spin_time(team, thread, team->spin_ns);
+  if (spin_ns) fetch_meanwhile(team, seen, next, bytes);
+  hr_word_wait(&team->epoch.word, seen, spin_ns);
 }
 
 uint32_t hr_team_barriers(hr_team *team) {

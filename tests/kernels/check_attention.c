@@ -208,6 +208,8 @@ static void check_merge(const hr_kernels *ref, const hr_kernels *tested, hr_repo
     hr_buffer_same(&expected_m, &m);
     hr_buffer_same(&expected_l, &l);
     hr_buffer_keep(&block);
+    hr_buffer_keep(&bm);
+    hr_buffer_keep(&bl);
     merge_call a = {ref->attend_merge, expected_m.data, expected_l.data, expected.data, bm.data,
                     bl.data, block.data, queries, n};
     merge_call b = {tested->attend_merge, m.data, l.data, o.data, bm.data,
@@ -220,6 +222,8 @@ static void check_merge(const hr_kernels *ref, const hr_kernels *tested, hr_repo
     hr_expect_floats(&c, "m", &expected_m, &m);
     hr_expect_floats(&c, "l", &expected_l, &l);
     hr_expect_kept(&c, "bo", &block);
+    hr_expect_kept(&c, "bm", &bm);
+    hr_expect_kept(&c, "bl", &bl);
     hr_case_end(&c);
     hr_buffer *all[] = {&expected, &o, &block, &expected_m, &m, &bm, &expected_l, &l, &bl};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) hr_buffer_free(all[i]);

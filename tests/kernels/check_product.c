@@ -261,6 +261,26 @@ static void call_pack(const void *operands) {
   o->slot(o->src, o->stride, o->rows, o->k, o->panel);
 }
 
+/* A panel by the words of kernels/layout.h, element by element. */
+static void lay_out_panel(hr_panel_type type, const pack_call *c, unsigned char *panel) {
+  size_t bytes = type == HR_PANEL_F32 ? 4 : 2;
+  memset(panel, 0, hr_panel_bytes(type, c->k));
+  for (size_t r = 0; r < c->rows; r++) {
+    const unsigned char *row = (const unsigned char *)c->src + r * c->stride;
+    for (size_t k = 0; k < c->k; k++) {
+      if (type != HR_PANEL_Q8) {
+        memcpy(panel + (k * 16 + r) * bytes, row + k * bytes, bytes);
+        continue;
+      }
+      unsigned char *pair = panel + k / 64 * 1088;
+      const unsigned char *block = row + k / 32 * 34;
+      size_t second = k / 32 % 2, group = k % 32 / 4;
+      memcpy(pair + second * 32 + r * 2, block, 2);
+      pair[64 + second * 512 + group * 64 + r * 4 + k % 4] = block[2 + k % 32];
+    }
+  }
+}
+
 static void check_pack_slot(hr_pack_fn *of_ref, hr_pack_fn *tested, const char *name,
                             hr_panel_type type, hr_report *report) {
   if (hr_passed_over(report, of_ref == tested)) return;
@@ -276,18 +296,21 @@ static void check_pack_slot(hr_pack_fn *of_ref, hr_pack_fn *tested, const char *
       ((unsigned char *)src.data)[i] = (unsigned char)hr_random_next(&random);
     hr_buffer_keep(&src);
     hr_buffer expected = hr_buffer_new(hr_panel_bytes(type, k), 0);
-    hr_buffer panel = hr_buffer_new(expected.bytes, 0);
+    hr_buffer panel = hr_buffer_new(expected.bytes, 0), laid = hr_buffer_new(expected.bytes, 0);
     pack_call a = {of_ref, src.data, stride, rows, k, expected.data}, b = a;
     b.slot = tested;
     b.panel = panel.data;
     hr_case c = hr_case_new(report, name, seed, "k=%zu rows=%zu stride=%zu", k, rows, stride);
     hr_case_run(&c, call_pack, &a, &b);
+    lay_out_panel(type, &b, laid.data);
     hr_expect_bytes(&c, "panel", &expected, &panel, panel.bytes);
+    hr_expect_bytes(&c, "panel by its layout", &laid, &panel, panel.bytes);
     hr_expect_kept(&c, "src", &src);
     hr_case_end(&c);
     hr_buffer_free(&src);
     hr_buffer_free(&expected);
     hr_buffer_free(&panel);
+    hr_buffer_free(&laid);
   }
 }
 
