@@ -340,7 +340,8 @@ size_t bench_free_memory(void); /* that may be taken; 0: not known */
 double bench_load_average(void);
 json_t *bench_json_machine(const bench *b);
 
-/* The same test by other numbers of threads, in the order of the threads. */
+/* The same test by other numbers of threads, in the order of the threads; without those of which
+ * not all work. */
 typedef struct bench_scaling {
   const bench_test *test[64];
   double rate[64]; /* medians */

@@ -94,13 +94,18 @@ static void insert(bench_scaling *s, const bench_test *t, double rate) {
   s->count++;
 }
 
+/* Whether as many threads work as were asked for: a pass takes no more than there are CPUs. */
+static bool all_work(const bench_test *t) {
+  return hr_session_active(t->place->session, bench_test_many(t)) >= bench_test_threads(t);
+}
+
 bool bench_scaling_of(const bench *b, const bench_test *first, bench_scaling *s) {
   const double enough = 0.95; /* of the best rate */
   *s = (bench_scaling){0};
   for (const bench_test *t = b->test; t < first; t++)
     if (is_same(t, first)) return false;
   for (const bench_test *t = first; t < b->test + b->tests; t++)
-    if (is_same(t, first)) insert(s, t, bench_median_rate(b, t));
+    if (is_same(t, first) && all_work(t)) insert(s, t, bench_median_rate(b, t));
   double best = 0;
   for (size_t i = 0; i < s->count; i++)
     if (s->rate[i] > best) best = s->rate[i];
