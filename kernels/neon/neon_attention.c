@@ -173,11 +173,10 @@ void hr_attend_f16__neon(const hr_attend *a) {
 void hr_attend_merge__neon(size_t queries, float *m, float *l, float *o, const float *bm,
                            const float *bl, const float *bo, size_t n) {
   for (size_t q = 0; q < queries; q++, o += n, bo += n) {
-    float larger = bm[q] > m[q] ? bm[q] : m[q];
-    float a = hr_exp(m[q] - larger), b = hr_exp(bm[q] - larger);
-    m[q] = larger;
-    l[q] = hr_fmaf(bl[q], b, l[q] * a);
-    for (size_t i = 0; i < n; i += 4)
-      vst1q_f32(o + i, vfmaq_n_f32(vmulq_n_f32(vld1q_f32(o + i), a), vld1q_f32(bo + i), b));
+    hr_merge_factors by = hr_merge_sums(&m[q], &l[q], bm[q], bl[q]);
+    for (size_t i = 0; i < n; i += 4) {
+      float32x4_t running = vmulq_n_f32(vld1q_f32(o + i), by.running);
+      vst1q_f32(o + i, vfmaq_n_f32(running, vld1q_f32(bo + i), by.later));
+    }
   }
 }

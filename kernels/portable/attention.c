@@ -74,11 +74,8 @@ void hr_attend_f16__portable(const hr_attend *a) {
 void hr_attend_merge__portable(size_t queries, float *m, float *l, float *o, const float *bm,
                                const float *bl, const float *bo, size_t n) {
   for (size_t q = 0; q < queries; q++, o += n, bo += n) {
-    float larger = bm[q] > m[q] ? bm[q] : m[q];
-    float a = hr_exp(m[q] - larger), b = hr_exp(bm[q] - larger);
-    m[q] = larger;
-    l[q] = hr_fmaf(bl[q], b, l[q] * a);
-    for (size_t i = 0; i < n; i++) o[i] = hr_fmaf(bo[i], b, o[i] * a);
+    hr_merge_factors by = hr_merge_sums(&m[q], &l[q], bm[q], bl[q]);
+    for (size_t i = 0; i < n; i++) o[i] = hr_fmaf(bo[i], by.later, o[i] * by.running);
   }
 }
 

@@ -123,4 +123,18 @@ static inline float hr_erf(float x) {
   return a < HR_ERF_SMALL ? small : hr_copysign(large, x);
 }
 
+/* The factors of a running result and of a later block's in attend_merge, whose m and l they
+ * join: kernels/kernels.h has the formulas. */
+typedef struct hr_merge_factors {
+  float running, later;
+} hr_merge_factors;
+
+static inline hr_merge_factors hr_merge_sums(float *m, float *l, float bm, float bl) {
+  float larger = bm > *m ? bm : *m;
+  hr_merge_factors by = {hr_exp(*m - larger), hr_exp(bm - larger)};
+  *m = larger;
+  *l = hr_fmaf(bl, by.later, *l * by.running);
+  return by;
+}
+
 #endif
