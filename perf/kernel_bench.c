@@ -361,7 +361,7 @@ typedef struct reading {
   float *y;
   heads *heads;
   const perf_peaks *peaks;
-  size_t groups, ahead; /* of fma with each PERF_BESIDE_STEP bytes; what is fetched */
+  size_t groups, ahead; /* of fma with each PERF_READ_STEP bytes; what is fetched */
 } reading;
 
 /* Plain reading: the faster of one stream and of four. From memory the width of loads counts
@@ -391,8 +391,8 @@ static void read_attention(const reading *r) {
 }
 
 static void read_beside(const reading *r) {
-  const size_t step = PERF_BESIDE_STEP;
-  r->peaks->beside(r->data, r->bytes / step * step, r->groups, r->ahead);
+  size_t bytes = r->bytes / PERF_READ_STEP * PERF_READ_STEP;
+  r->peaks->beside(r->data, bytes, r->groups, r->ahead);
 }
 
 /* Held shut until all threads are there: a barrier would wait for ever for one that
@@ -577,7 +577,7 @@ static size_t groups_beside(run *r, size_t width, size_t queries) {
     double start = now(CLOCK_THREAD_CPUTIME_ID);
     read_attention(&cached);
     double seconds = (now(CLOCK_THREAD_CPUTIME_ID) - start) / (double)(CACHED_TIMES * head);
-    size_t groups = (size_t)(PERF_BESIDE_STEP * seconds * peak / r->peaks->beside_work + 0.5);
+    size_t groups = (size_t)(PERF_READ_STEP * seconds * peak / r->peaks->beside_work + 0.5);
     if (!best || groups < best) best = groups;
   }
   return best;

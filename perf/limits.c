@@ -14,9 +14,9 @@
 #define BESIDE(name, begin, taken, one, two, three, end, ...)                            \
   static void name(const char *at, size_t length, size_t groups, size_t ahead) {         \
     __asm__ volatile(begin : : : "memory", __VA_ARGS__);                                 \
-    for (const char *stop = at + length; at < stop; at += PERF_BESIDE_STEP) {            \
+    for (const char *stop = at + length; at < stop; at += PERF_READ_STEP) {              \
       __asm__ volatile(taken : : "r"(at) : "memory", __VA_ARGS__);                       \
-      for (size_t i = 0; ahead && i < PERF_BESIDE_STEP; i += 64)                         \
+      for (size_t i = 0; ahead && i < PERF_READ_STEP; i += 64)                           \
         __builtin_prefetch(at + ahead + i);                                              \
       size_t left = groups;                                                              \
       for (; left >= 3; left -= 3)                                                       \

@@ -20,14 +20,12 @@ typedef struct perf_peaks {
   double fma_work;
   void (*tile)(size_t turns);
   double tile_work;
-  /* Plain reading of length bytes, a multiple of a step, at a multiple of 64, with so many
+  /* Plain reading of length bytes, a multiple of PERF_READ_STEP, at a multiple of 64, with so many
    * groups of such fma after each step: how well the two overlap here. ahead: how many bytes
    * ahead that is fetched; 0: the CPU finds out by itself. */
   void (*beside)(const char *at, size_t length, size_t groups, size_t ahead);
   double beside_work; /* multiply-adds of a group */
 } perf_peaks;
-
-enum { PERF_BESIDE_STEP = 256 };
 
 /* The best of what a kernel tier may use, by the features that it needs, so that a new one has
  * peaks at once; where its name is another one's, say so beside the figures. NULL for the

@@ -57,7 +57,8 @@ int hr_team_cpu(const hr_team *team, unsigned thread);
  * written before it is visible to all after it. Every thread of a pass calls it
  * equally often. */
 void hr_team_barrier(hr_team *team, unsigned thread);
-/* The same; while a thread waits it fetches that memory into its second cache. */
+/* The same; while a thread waits it fetches bytes from next on, at a multiple of 64, into its
+ * second cache. Nothing is fetched where bytes is 0, then next may be NULL. */
 void hr_team_barrier_fetching(hr_team *team, unsigned thread, const void *next, size_t bytes);
 
 /* How many barriers threads have waited at since the team was made, modulo 2^31; a
