@@ -12,8 +12,10 @@
 void hr_portable_fill(hr_kernels *table);
 #if defined(__x86_64__)
 void hr_avx2_fill(hr_kernels *table);
+void hr_zen3_fill(hr_kernels *table);
 void hr_avxvnni_fill(hr_kernels *table);
 void hr_avx512vnni_fill(hr_kernels *table);
+void hr_zen4_fill(hr_kernels *table);
 #elif defined(__aarch64__)
 void hr_neon_fill(hr_kernels *table);
 void hr_dotprod_fill(hr_kernels *table);
@@ -21,15 +23,17 @@ void hr_i8mm_fill(hr_kernels *table);
 #endif
 
 static const hr_tier tiers[] = {
-    {"portable", 0, hr_portable_fill},
+    {"portable", 0, 0, hr_portable_fill},
 #if defined(__x86_64__)
-    {"avx2", HR_CPU_AVX2, hr_avx2_fill},
-    {"avxvnni", HR_CPU_AVX2 | HR_CPU_AVXVNNI, hr_avxvnni_fill},
-    {"avx512vnni", HR_CPU_AVX2 | HR_CPU_AVX512VNNI, hr_avx512vnni_fill},
+    {"avx2", HR_CPU_AVX2, 0, hr_avx2_fill},
+    {"zen3", HR_CPU_AVX2, HR_CPU_ZEN3, hr_zen3_fill},
+    {"avxvnni", HR_CPU_AVX2 | HR_CPU_AVXVNNI, 0, hr_avxvnni_fill},
+    {"avx512vnni", HR_CPU_AVX2 | HR_CPU_AVX512VNNI, 0, hr_avx512vnni_fill},
+    {"zen4", HR_CPU_AVX2 | HR_CPU_AVX512VNNI, HR_CPU_ZEN3, hr_zen4_fill},
 #elif defined(__aarch64__)
-    {"neon", HR_CPU_NEON, hr_neon_fill},
-    {"dotprod", HR_CPU_NEON | HR_CPU_DOTPROD, hr_dotprod_fill},
-    {"i8mm", HR_CPU_NEON | HR_CPU_DOTPROD | HR_CPU_I8MM, hr_i8mm_fill},
+    {"neon", HR_CPU_NEON, 0, hr_neon_fill},
+    {"dotprod", HR_CPU_NEON | HR_CPU_DOTPROD, 0, hr_dotprod_fill},
+    {"i8mm", HR_CPU_NEON | HR_CPU_DOTPROD | HR_CPU_I8MM, 0, hr_i8mm_fill},
 #endif
 };
 
@@ -42,12 +46,20 @@ const hr_tier *hr_tiers(size_t *count) {
 
 static const hr_cpu_feature feature_list[] = {
     {HR_CPU_AVX2, "avx2"}, {HR_CPU_AVXVNNI, "avxvnni"}, {HR_CPU_AVX512VNNI, "avx512vnni"},
+    {HR_CPU_ZEN3, "zen3"},
     {HR_CPU_NEON, "neon"}, {HR_CPU_DOTPROD, "dotprod"}, {HR_CPU_I8MM, "i8mm"},
 };
 
 const hr_cpu_feature *hr_cpu_feature_list(size_t *count) {
   *count = sizeof feature_list / sizeof *feature_list;
   return feature_list;
+}
+
+/* The family is the sum of both its fields where the first is at its end. */
+static bool is_zen3(const hr_x86_words *w) {
+  uint32_t family = w->leaf1_eax >> 8 & 0xf;
+  if (family == 0xf) family += w->leaf1_eax >> 20 & 0xff;
+  return memcmp(w->maker, "AuthenticAMD", sizeof w->maker) == 0 && family == 0x19;
 }
 
 /* Bit numbers from the vendors' manuals. */
@@ -63,7 +75,7 @@ uint32_t hr_cpu_from_x86(const hr_x86_words *w) {
   const uint32_t leaf1 = 1u << FMA | 1u << AVX | 1u << F16C;
   if ((w->leaf1_ecx & leaf1) != leaf1 || !(w->leaf7_ebx >> AVX2 & 1)) return 0;
 
-  uint32_t features = HR_CPU_AVX2;
+  uint32_t features = HR_CPU_AVX2 | (is_zen3(w) ? HR_CPU_ZEN3 : 0u);
   if (w->leaf7_1_eax >> AVX_VNNI & 1) features |= HR_CPU_AVXVNNI;
   const uint32_t avx512 = 1u << AVX512F | 1u << AVX512DQ | 1u << AVX512BW | 1u << AVX512VL;
   if ((w->xcr0 & zmm_state) == zmm_state && (w->leaf7_ebx & avx512) == avx512 &&
@@ -86,9 +98,9 @@ uint32_t hr_cpu_features(void) {
 #if defined(__x86_64__)
   hr_x86_words w = {0};
   uint32_t a, b, c, d;
-  __cpuid(0, w.max_leaf, b, c, d);
+  __cpuid(0, w.max_leaf, w.maker[0], w.maker[2], w.maker[1]);
   if (w.max_leaf < 7) return 0;
-  __cpuid(1, a, b, w.leaf1_ecx, d);
+  __cpuid(1, w.leaf1_eax, b, w.leaf1_ecx, d);
   __cpuid_count(7, 0, a, w.leaf7_ebx, w.leaf7_ecx, d);
   if (a >= 1) __cpuid_count(7, 1, w.leaf7_1_eax, b, c, d);
   if (w.leaf1_ecx >> 27 & 1) {
@@ -112,6 +124,8 @@ bool hr_kernels_select(hr_kernels *table, uint32_t features, const char *highest
   }
   for (size_t i = 0; i <= last; i++) {
     if (tiers[i].needs & ~features) continue;
+    bool is_named = highest && i == last;
+    if (!is_named && (tiers[i].suits & ~features)) continue;
     tiers[i].fill(table);
     table->isa = tiers[i].name;
   }

@@ -10,6 +10,7 @@ enum {
   HR_CPU_AVX2 = 1u << 0, /* AVX2, FMA and F16C, and the system keeps ymm */
   HR_CPU_AVXVNNI = 1u << 1,
   HR_CPU_AVX512VNNI = 1u << 2, /* AVX-512 F, BW, DQ, VL and VNNI, and the system keeps zmm */
+  HR_CPU_ZEN3 = 1u << 3, /* AMD's family 19h, Zen 3 and 4: how it is built, not what it has */
   HR_CPU_NEON = 1u << 8,
   HR_CPU_DOTPROD = 1u << 9,
   HR_CPU_I8MM = 1u << 10
@@ -18,7 +19,8 @@ enum {
 /* What the instructions CPUID and XGETBV answer. */
 typedef struct hr_x86_words {
   uint32_t max_leaf;               /* leaf 0, eax */
-  uint32_t leaf1_ecx;
+  uint32_t maker[3];               /* leaf 0, ebx, edx, ecx: twelve letters */
+  uint32_t leaf1_eax, leaf1_ecx;
   uint32_t leaf7_ebx, leaf7_ecx;
   uint32_t leaf7_1_eax;
   uint64_t xcr0;                   /* 0 when OSXSAVE is not set */
@@ -43,7 +45,8 @@ const hr_cpu_feature *hr_cpu_feature_list(size_t *count);
 /* One row for each tier of this build, lowest first. */
 typedef struct hr_tier {
   const char *name;
-  uint32_t needs; /* feature bits */
+  uint32_t needs; /* feature bits: without them it can't run */
+  uint32_t suits; /* without these it is no faster: taken only when it is named */
   void (*fill)(hr_kernels *table);
 } hr_tier;
 
@@ -51,7 +54,8 @@ typedef struct hr_tier {
 const hr_tier *hr_tiers(size_t *count);
 
 /* Fills the table from the portable tier up: every tier whose features are all
- * there, up to the one named by highest (NULL: no limit). False when the name
+ * there and which suits the CPU, up to the one named by highest (NULL: no limit), and that one in
+ * any case. False when the name
  * is unknown or its features are missing: the table is then untouched. */
 bool hr_kernels_select(hr_kernels *table, uint32_t features, const char *highest);
 

@@ -75,11 +75,18 @@ LOOP(madd_ymm, REPEAT_10, MADD_YMM)
   EXACT_YMM "vpmaddwd %%ymm13,%%ymm14,%%ymm13\n\tvpaddd %%ymm13,%%ymm" #r ",%%ymm" #r "\n\t"
 #define TILE_AVX2(unused)                                                        \
   REPEAT_10(EXACT_START_YMM) TIMES(7, REPEAT_10(EXACT_ADD_YMM)) REPEAT_10(SCALE_YMM)
+/* By words: sixteen steps of two columns. */
+#define WORDS_START_YMM(r) "vpmaddwd %%ymm10,%%ymm11,%%ymm" #r "\n\t"
+#define WORDS_ADD_YMM(r) \
+  "vpmaddwd %%ymm10,%%ymm11,%%ymm14\n\tvpaddd %%ymm14,%%ymm" #r ",%%ymm" #r "\n\t"
+#define TILE_ZEN3(unused) \
+  REPEAT_12(WORDS_START_YMM) TIMES(15, REPEAT_12(WORDS_ADD_YMM)) REPEAT_12(SCALE_YMM)
 #define TILE_AVXVNNI(unused) \
   TIMES(8, FLIP_YMM FLIP_YMM REPEAT_12(DOT_YMM)) REPEAT_12(SCALE_START_YMM)
 #define TILE_AVX512(unused) \
   TIMES(8, FLIP_ZMM FLIP_ZMM REPEAT_10(DOT_ZMM)) REPEAT_10(SCALE_START_ZMM)
 LOOP(tile_avx2, ONCE, TILE_AVX2)
+LOOP(tile_zen3, ONCE, TILE_ZEN3)
 LOOP(tile_avxvnni, ONCE, TILE_AVXVNNI)
 LOOP(tile_avx512, ONCE, TILE_AVX512)
 
@@ -97,6 +104,7 @@ BESIDE(beside_zmm, "vzeroall", TAKE_ZMM(0) TAKE_ZMM(128),
 
 static const perf_peaks all[] = {
     {"avx2", HR_CPU_AVX2, madd_ymm, 320, fma_ymm, 96, tile_avx2, 2560, beside_ymm, 32},
+    {"zen3", HR_CPU_ZEN3, madd_ymm, 320, fma_ymm, 96, tile_zen3, 3072, beside_ymm, 32},
     {"avxvnni", HR_CPU_AVXVNNI, dot_ymm, 384, fma_ymm, 96, tile_avxvnni, 3072, beside_ymm, 32},
     {"avx512vnni", HR_CPU_AVX512VNNI, dot_zmm, 768, fma_zmm, 192, tile_avx512, 5120, beside_zmm,
      64},
@@ -153,7 +161,7 @@ const perf_peaks *perf_peaks_of(const char *name) {
   const hr_tier *tier = hr_tiers(&tiers);
   uint32_t features = 0;
   for (size_t i = 0; i < tiers; i++)
-    if (strcmp(tier[i].name, name) == 0) features = tier[i].needs;
+    if (strcmp(tier[i].name, name) == 0) features = tier[i].needs | tier[i].suits;
   const perf_peaks *best = NULL;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     if (!(all[i].needs & ~features)) best = &all[i];

@@ -4,4 +4,5 @@
 #define ROWS 12
 #define FEW_PANELS 4
 #define FEW_ROWS 6
+#define ONE_AHEAD 2048
 #include "kernels/avx2/float_kernels.h"

@@ -6,6 +6,7 @@
 #define ROWS 5
 #define ONE_AHEAD 0
 #define PREPARED 0
+#define PREPARED_ROW 0
 
 #include "kernels/avx2/lanes.h"
 

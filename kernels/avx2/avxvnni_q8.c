@@ -6,6 +6,7 @@
 #define ROWS 6
 #define ONE_AHEAD 4096
 #define PREPARED 0
+#define PREPARED_ROW 0
 
 #include "kernels/avx2/lanes.h"
 

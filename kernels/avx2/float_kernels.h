@@ -2,8 +2,14 @@
  * Products with fp32, fp16 and bf16 panels, for the tier whose file includes
  * this and says KERNEL(slot), and the tile: PANELS x ROWS (up to 12) accumulators that,
  * with PANELS weights and an activation, fill its registers; up to FEW_ROWS (6 at most) rows
- * have FEW_PANELS x rows. */
+ * have FEW_PANELS x rows, or go to another tier's FEW(slot) where that is defined. ONE_AHEAD: how
+ * many bytes ahead a few rows fetch 16-bit weights, which take so much work a byte that some CPUs
+ * do not look far enough ahead by themselves (0: not at all). fp32 needs none of this. */
 #include "kernels/avx2/product.h"
+
+#ifndef FEW
+#define FEW(slot) NULL
+#endif
 
 HR_INLINE lanes widen16(hr_panel_type type, const char *panel, size_t k) {
   if (type == HR_PANEL_F32) return lanes_load((const float *)(const void *)panel + k * 16);
@@ -11,13 +17,11 @@ HR_INLINE lanes widen16(hr_panel_type type, const char *panel, size_t k) {
   return type == HR_PANEL_F16 ? lanes_load_half(h) : lanes_load_brain(h);
 }
 
-/* What the rows of one tile read soon of 16-bit weights: widening them is so much work that the CPU
- * does not look far enough ahead by itself. fp32 needs none of this. */
+/* What the rows of one tile read soon of 16-bit weights. */
 HR_INLINE void float_fetch(hr_panel_type type, size_t panels, const char *panel,
                            size_t panel_bytes, size_t k) {
-  enum { AHEAD = 2048 };
-  if (type == HR_PANEL_F32) return;
-  size_t at = hr_panel_bytes(type, k) + AHEAD;
+  if (type == HR_PANEL_F32 || !ONE_AHEAD) return;
+  size_t at = hr_panel_bytes(type, k) + ONE_AHEAD;
   if (at >= panel_bytes) at += (panels - 1) * panel_bytes; /* into the next panels */
   HR_UNROLL for (size_t p = 0; p < panels; p++)
     _mm_prefetch(panel + at + p * panel_bytes, _MM_HINT_T0);
@@ -185,7 +189,11 @@ HR_INLINE size_t product_few(const hr_product *p, hr_panel_type type) {
   return i;
 }
 
-HR_INLINE void product_many(const hr_product *p, hr_panel_type type) {
+HR_INLINE void product_many(const hr_product *p, hr_panel_type type, hr_product_fn *few) {
+  if (few && p->rows <= FEW_ROWS) {
+    few(p);
+    return;
+  }
   size_t panels = product_panels(p);
   size_t i = p->rows <= FEW_ROWS ? product_few(p, type) : 0;
   for (; i + PANELS <= panels; i += PANELS) float_panels(p, type, PANELS, i * 16);
@@ -204,9 +212,15 @@ HR_INLINE void product_one(const hr_product *p, hr_panel_type type) {
   if (i < panels) float_alone(p, type, 1, 1, i * 16);
 }
 
-void KERNEL(product_f32)(const hr_product *p) { product_many(p, HR_PANEL_F32); }
-void KERNEL(product_f16)(const hr_product *p) { product_many(p, HR_PANEL_F16); }
-void KERNEL(product_bf16)(const hr_product *p) { product_many(p, HR_PANEL_BF16); }
+void KERNEL(product_f32)(const hr_product *p) {
+  product_many(p, HR_PANEL_F32, FEW(product_f32));
+}
+void KERNEL(product_f16)(const hr_product *p) {
+  product_many(p, HR_PANEL_F16, FEW(product_f16));
+}
+void KERNEL(product_bf16)(const hr_product *p) {
+  product_many(p, HR_PANEL_BF16, FEW(product_bf16));
+}
 void KERNEL(product_one_f32)(const hr_product *p) { product_one(p, HR_PANEL_F32); }
 void KERNEL(product_one_f16)(const hr_product *p) { product_one(p, HR_PANEL_F16); }
 void KERNEL(product_one_bf16)(const hr_product *p) { product_one(p, HR_PANEL_BF16); }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Sixteen floats, the width in which the arithmetic is defined: one AVX-512
- * register or two AVX2 ones. The row, activation and attention kernels are
- * written on these, once for both. */
+ * register or two AVX2 ones (with HR_HALVES these with AVX-512 too). The row, activation and
+ * attention kernels are written on these, once for both. */
 #ifndef HR_KERNELS_AVX2_LANES_H
 #define HR_KERNELS_AVX2_LANES_H
 
@@ -9,7 +9,7 @@
 
 #include "kernels/avx2/x86.h"
 
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) && !defined(HR_HALVES)
 
 typedef __m512 lanes;
 typedef __m512i ints;
@@ -122,6 +122,14 @@ HR_INLINE lanes lanes_load(const float *x) {
 }
 /* One number (four bytes) in all lanes. */
 HR_INLINE lanes lanes_spread(const float *x) { return lanes_set(*x); }
+HR_INLINE ints ints_load(const void *at) {
+  const __m256i *v = (const __m256i *)at;
+  return (ints){_mm256_load_si256(v), _mm256_load_si256(v + 1)};
+}
+HR_INLINE void ints_store(void *at, ints a) {
+  _mm256_store_si256((__m256i *)at, a.low);
+  _mm256_store_si256((__m256i *)at + 1, a.high);
+}
 HR_INLINE ints ints_spread(const int8_t *x) {
   int32_t four;
   __builtin_memcpy(&four, x, 4);

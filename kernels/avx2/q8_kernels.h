@@ -4,11 +4,16 @@
  * row fetches its weights (0: not at all), and how 16 x 4 weights meet 4 activations:
  *   weights           a group in the form that its multiply wants
  *   weights_load(at)  makes it of 64 bytes
- *   PREPARED          1: part of that is worth keeping while many rows pass by:
- *                     weights_prepare(at, to) makes 64 more bytes, and
- *                     weights_prepared(at, from) the group of both
  *   q8_dot(s, w, x)   s + the products of each lane's four
  *   q8_first(offset, w, x)   the same for the first group of a block
+ *   PREPARED          not 0: bytes made of a group of weights that are worth keeping while many
+ *                     rows pass by. They meet these in STEPS steps a block:
+ *                     weights_prepare(at, to)          of a group
+ *                     weights_prepared(at, from, step) of a block at `at`, and what was made of it
+ *                     step_dot(s, w, x), step_first(offset, w, x)   as above, of a step
+ *   PREPARED_ROW      not 0: bytes made of a block of a row too, for up to PREPARED_ROWS rows:
+ *                     row_prepare(at, to)
+ *                     row_prepared(from, step)         for all lanes
  */
 
 #include "kernels/avx2/product.h"
@@ -57,21 +62,33 @@ HR_INLINE void q8_columns_advance(q8_columns *c) {
 }
 
 #if !PREPARED
+enum { STEPS = GROUPS };
 HR_INLINE void weights_prepare(const char *at, char *to) {
   (void)at;
   (void)to;
 }
-HR_INLINE weights weights_prepared(const char *at, const char *from) {
+HR_INLINE weights weights_prepared(const char *at, const char *from, size_t step) {
   (void)from;
-  return weights_load(at);
+  return weights_load(at + step * GROUP_BYTES);
+}
+HR_INLINE ints step_first(int32_t offset, weights w, ints x) { return q8_first(offset, w, x); }
+HR_INLINE ints step_dot(ints s, weights w, ints x) { return q8_dot(s, w, x); }
+#endif
+#if !PREPARED_ROW
+enum { PREPARED_ROWS = 0 };
+HR_INLINE void row_prepare(const char *at, char *to) {
+  (void)at;
+  (void)to;
+}
+HR_INLINE ints row_prepared(const char *from, size_t step) {
+  return ints_spread((const int8_t *)from + step * HR_Q8_GROUP);
 }
 #endif
 
 /* The exact sums of one block, for a tile whose size the compiler knows. weights: of the
- * block, in the first of the panels. is_prepared: what was made of them before is in prepared. */
+ * block, in the first of the panels. */
 HR_INLINE void q8_block(size_t panels, size_t rows, const char *weights_at, size_t panel_bytes,
-                        bool is_prepared, const char *prepared, const char *const *x,
-                        const q8_columns *c, ints s[ROWS][4]) {
+                        const char *const *x, const q8_columns *c, ints s[ROWS][4]) {
   const char *of_panel[4];
   HR_UNROLL for (size_t p = 0; p < panels; p++) {
     of_panel[p] = weights_at + p * panel_bytes;
@@ -79,15 +96,28 @@ HR_INLINE void q8_block(size_t panels, size_t rows, const char *weights_at, size
   }
   HR_UNROLL for (size_t g = 0; g < GROUPS; g++) {
     weights w[4];
-    HR_UNROLL for (size_t p = 0; p < panels; p++) {
-      const char *at = of_panel[p] + g * GROUP_BYTES;
-      w[p] = is_prepared ? weights_prepared(at, prepared + g * GROUP_BYTES) : weights_load(at);
-    }
+    HR_UNROLL for (size_t p = 0; p < panels; p++)
+      w[p] = weights_load(of_panel[p] + g * GROUP_BYTES);
     HR_UNROLL for (size_t r = 0; r < rows; r++) {
       ints v = ints_spread((const int8_t *)x[r] + c->values + g * HR_Q8_GROUP);
       int32_t offset = *(const int32_t *)(const void *)(x[r] + c->offsets);
       HR_UNROLL for (size_t p = 0; p < panels; p++)
         s[r][p] = g ? q8_dot(s[r][p], w[p], v) : q8_first(offset, w[p], v);
+    }
+  }
+}
+
+/* The same of one panel, with what was made of the weights before, and of the rows where that is
+ * done: row_blocks, of one row behind the other. */
+HR_INLINE void q8_block_prepared(size_t rows, const char *weights_at, const char *prepared,
+                                 const char *row_blocks, const char *const *x, const q8_columns *c,
+                                 ints s[ROWS][4]) {
+  HR_UNROLL for (size_t step = 0; step < STEPS; step++) {
+    weights w = weights_prepared(weights_at, prepared, step);
+    HR_UNROLL for (size_t r = 0; r < rows; r++) {
+      ints v = row_prepared(PREPARED_ROW ? row_blocks + r * PREPARED_ROW : x[r] + c->values, step);
+      int32_t offset = *(const int32_t *)(const void *)(x[r] + c->offsets);
+      s[r][0] = step ? step_dot(s[r][0], w, v) : step_first(offset, w, v);
     }
   }
 }
@@ -111,22 +141,27 @@ HR_INLINE void q8_scale(size_t panels, size_t rows, const char *scales_at, size_
  * least, because the weights are read once for every row block. Meanwhile the chunk that
  * comes next is fetched, a line of each panel with a block: more at a time would stand in the
  * way of what is read now. Rows that the second cache can't hold meet a set of panels with one
- * chunk, as many as have SUMS floats of sums, before they come to the next. */
+ * chunk, as many as have SUMS floats of sums, before they come to the next; so do rows of which
+ * something is made, which is done once for a set. */
 enum {
-  CHUNK = PREPARED ? 32 : 64,
-  PREPARED_BYTES = PREPARED ? CHUNK * HR_Q8_BLOCK_BYTES : 64,
+  CHUNK = PREPARED_ROW ? 16 : PREPARED ? 32 : 64,
+  PREPARED_BYTES = PREPARED ? CHUNK * GROUPS * PREPARED : 64,
+  ROW_BLOCKS_BYTES = PREPARED_ROW ? PREPARED_ROWS * CHUNK * PREPARED_ROW : 64,
   ACTIVATION_BYTES = 384 << 10,
   FEWEST_ROWS = 64,
   SUMS = 16 << 10,
-  MANY_CHUNKS_ROWS = ACTIVATION_BYTES / (CHUNK * (HR_Q8_BLOCK + 8))
+  MANY_CHUNKS_ROWS =
+      PREPARED_ROW ? PREPARED_ROWS : ACTIVATION_BYTES / (CHUNK * (HR_Q8_BLOCK + 8))
 };
 _Static_assert(FEWEST_ROWS <= MANY_CHUNKS_ROWS, "the most rows with sums");
 _Static_assert(MANY_CHUNKS_ROWS * PANELS * HR_PANEL_ROWS <= SUMS, "sums of a row block");
+_Static_assert(!PREPARED || PANELS == 1, "what is prepared is of one panel");
 
 /* On the stack, once for all sizes of tiles. */
 typedef struct q8_space {
   _Alignas(64) float sums[SUMS];
   _Alignas(64) char prepared[PREPARED_BYTES];
+  _Alignas(64) char row_blocks[ROW_BLOCKS_BYTES];
 } q8_space;
 
 typedef struct q8_chunk {
@@ -134,6 +169,7 @@ typedef struct q8_chunk {
   size_t panel_bytes, begin, end; /* blocks */
   size_t first;                   /* output of the first panel */
   const char *prepared;           /* what was made of the weights, if the tier does that */
+  const char *row_blocks;         /* and of the row block's rows */
   const char *ahead;              /* what will be read next of the first panel */
   size_t ahead_lines;             /* of each panel that are still to be fetched */
   float *sums;                    /* of each row, panel and output, from chunk to chunk */
@@ -173,9 +209,9 @@ HR_INLINE const char *q8_fetch_next(const q8_chunk *c, size_t panels, const char
 }
 
 /* Some rows against a chunk. Where they are few the first of them fetch it, and nothing
- * is prepared. */
+ * is prepared. row_blocks: of the first of them. */
 HR_INLINE void q8_tile(const hr_product *p, q8_chunk *c, size_t panels, size_t rows, size_t row,
-                       float *sums, bool few) {
+                       const char *row_blocks, float *sums, bool few) {
   const char *x[ROWS];
   lanes sum[ROWS][4];
   HR_UNROLL for (size_t r = 0; r < rows; r++) x[r] = product_row(p, row + r);
@@ -190,9 +226,14 @@ HR_INLINE void q8_tile(const hr_product *p, q8_chunk *c, size_t panels, size_t r
     ints s[ROWS][4];
     if (few && row == 0) q8_fetch(at.weights);
     if (fetch) ahead = q8_fetch_next(c, panels, ahead);
-    q8_block(panels, rows, at.weights, c->panel_bytes, PREPARED && !few, prepared, x, &columns, s);
+    if (PREPARED && !few) {
+      q8_block_prepared(rows, at.weights, prepared, row_blocks, x, &columns, s);
+      prepared += GROUPS * PREPARED;
+      row_blocks += rows * PREPARED_ROW;
+    } else {
+      q8_block(panels, rows, at.weights, c->panel_bytes, x, &columns, s);
+    }
     q8_scale(panels, rows, at.weights + at.scales, c->panel_bytes, x, &columns, s, sum);
-    if (PREPARED) prepared += HR_Q8_BLOCK_BYTES;
     q8_advance(&at);
     q8_columns_advance(&columns);
   }
@@ -206,11 +247,12 @@ HR_INLINE void q8_rows(const hr_product *p, q8_chunk *c, size_t panels, size_t r
                        bool few) {
   bool whole = c->begin == 0 && c->end == hr_q8_blocks(p->k); /* no sums to keep */
   float *sums = c->sums;
+  const char *row_blocks = c->row_blocks;
   for (size_t end = row + count, rows; row < end; row += rows) {
     rows = tile_rows(end - row, ROWS);
     switch (rows) {
 #define ROWS_CASE(n) \
-  case n: q8_tile(p, c, panels, n <= ROWS ? n : ROWS, row, sums, few); break;
+  case n: q8_tile(p, c, panels, n <= ROWS ? n : ROWS, row, row_blocks, sums, few); break;
       ROWS_CASE(1)
       ROWS_CASE(2)
       ROWS_CASE(3)
@@ -221,6 +263,7 @@ HR_INLINE void q8_rows(const hr_product *p, q8_chunk *c, size_t panels, size_t r
       default: __builtin_unreachable();
     }
     if (!whole) sums += rows * panels * 16;
+    row_blocks += few ? 0 : rows * (c->end - c->begin) * PREPARED_ROW;
   }
 }
 
@@ -244,8 +287,19 @@ HR_INLINE void q8_look_ahead(const hr_product *p, q8_chunk *c, size_t panels, bo
 
 HR_INLINE void q8_prepare(const q8_chunk *c, char *to) {
   for (size_t b = c->begin; b < c->end; b++)
-    for (size_t i = 0; i < HR_Q8_BLOCK_BYTES; i += GROUP_BYTES, to += GROUP_BYTES)
+    for (size_t i = 0; i < HR_Q8_BLOCK_BYTES; i += GROUP_BYTES, to += PREPARED)
       weights_prepare(c->panel + hr_q8_weights_at(b) + i, to);
+}
+
+/* Tile after tile, of each the blocks, of a block its rows: in the order in which they are read. */
+HR_INLINE void q8_prepare_rows(const hr_product *p, size_t row, size_t count, const q8_chunk *c,
+                               char *to) {
+  for (size_t end = row + count, rows; row < end; row += rows) {
+    rows = tile_rows(end - row, ROWS);
+    for (size_t b = c->begin; b < c->end; b++)
+      for (size_t r = 0; r < rows; r++, to += PREPARED_ROW)
+        row_prepare(product_row(p, row + r) + b * HR_Q8_BLOCK, to);
+  }
 }
 
 /* A set: `steps` times `panels` panels, from output first on, for the rows of a row block. */
@@ -253,9 +307,11 @@ HR_INLINE void q8_set(const hr_product *p, size_t panels, size_t steps, size_t f
                       size_t count, bool few, q8_space *space) {
   size_t blocks = hr_q8_blocks(p->k);
   const char *after = row + count < p->rows ? p->panels : p->next; /* the next row block's */
-  q8_chunk c = {.panel_bytes = hr_panel_bytes(HR_PANEL_Q8, p->k), .prepared = space->prepared};
+  q8_chunk c = {.panel_bytes = hr_panel_bytes(HR_PANEL_Q8, p->k), .prepared = space->prepared,
+                .row_blocks = space->row_blocks};
   for (; c.begin < blocks; c.begin = c.end) {
     c.end = c.begin + tile_rows(blocks - c.begin, CHUNK);
+    if (PREPARED_ROW && !few) q8_prepare_rows(p, row, count, &c, space->row_blocks);
     for (size_t i = 0; i < steps; i++) {
       c.first = first + i * panels * HR_PANEL_ROWS;
       c.panel = product_panel(p, HR_PANEL_Q8, c.first);
@@ -269,7 +325,7 @@ HR_INLINE void q8_set(const hr_product *p, size_t panels, size_t steps, size_t f
 
 /* How often PANELS panels are in a set. */
 HR_INLINE size_t q8_steps(const hr_product *p, size_t count) {
-  bool all_stay = FEWEST_ROWS * hr_q8_row_bytes(p->k) <= ACTIVATION_BYTES;
+  bool all_stay = !PREPARED_ROW && FEWEST_ROWS * hr_q8_row_bytes(p->k) <= ACTIVATION_BYTES;
   return all_stay ? 1 : SUMS / (count * PANELS * HR_PANEL_ROWS);
 }
 
@@ -286,7 +342,7 @@ HR_INLINE void q8_row_block(const hr_product *p, size_t row, size_t count, q8_sp
 /* The most rows of a row block. */
 HR_INLINE size_t q8_most_rows(const hr_product *p) {
   size_t rows = ACTIVATION_BYTES / hr_q8_row_bytes(p->k) / ROWS * ROWS;
-  return rows < FEWEST_ROWS ? FEWEST_ROWS : rows;
+  return PREPARED_ROW ? PREPARED_ROWS : rows < FEWEST_ROWS ? FEWEST_ROWS : rows;
 }
 
 /* A few rows use each weight so seldom that memory decides: panel after panel, in one
@@ -317,7 +373,7 @@ HR_INLINE void q8_one(const hr_product *p, size_t first) {
   for (size_t b = 0; b < blocks; b++) {
     ints s[ROWS][4];
     q8_fetch(at.weights);
-    q8_block(1, 1, at.weights, 0, false, NULL, &x, &columns, s);
+    q8_block(1, 1, at.weights, 0, &x, &columns, s);
     q8_scale(1, 1, at.weights + at.scales, 0, &x, &columns, s, sum);
     q8_advance(&at);
     q8_columns_advance(&columns);

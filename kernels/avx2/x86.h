@@ -6,7 +6,9 @@
 
 #include "kernels/kernels.h"
 
-#define HR_SLOT(type, slot) type hr_##slot##__avx2, hr_##slot##__avxvnni, hr_##slot##__avx512vnni;
+#define HR_SLOT(type, slot) \
+  type hr_##slot##__avx2, hr_##slot##__zen3, hr_##slot##__avxvnni, hr_##slot##__avx512vnni, \
+      hr_##slot##__zen4;
 HR_KERNEL_SLOTS(HR_SLOT)
 #undef HR_SLOT
 
@@ -54,7 +56,9 @@ HR_KERNEL_SLOTS(HR_SLOT)
 
 void hr_avx2_fill(hr_kernels *table);
 void hr_avxvnni_fill(hr_kernels *table);
+void hr_zen3_fill(hr_kernels *table);
 void hr_avx512vnni_fill(hr_kernels *table);
+void hr_zen4_fill(hr_kernels *table);
 
 /* Loops whose count is a constant and whose arrays are registers: clang makes these of them only
  * when it is told that nothing of the loop stays. */

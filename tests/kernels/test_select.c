@@ -14,6 +14,9 @@ enum {
   LEAF71_AVXVNNI = 1u << 4
 };
 #define LEAF7_VL (1u << 31)
+/* "AuthenticAMD" and "GenuineIntel" as the leaf 0 has them in ebx, edx and ecx. */
+#define AMD {0x68747541, 0x69746e65, 0x444d4163}
+#define INTEL {0x756e6547, 0x49656e69, 0x6c65746e}
 #define YMM 0x7u
 #define ZMM 0xe7u
 
@@ -27,7 +30,8 @@ static const struct {
     {"Sandy Bridge", {.max_leaf = 13, .leaf1_ecx = LEAF1_AVX, .xcr0 = YMM}, 0},
     {"Haswell", {.max_leaf = 13, .leaf1_ecx = LEAF1_HASWELL, .leaf7_ebx = LEAF7_AVX2, .xcr0 = YMM},
      HR_CPU_AVX2},
-    {"Zen 2", {.max_leaf = 16, .leaf1_ecx = LEAF1_HASWELL, .leaf7_ebx = LEAF7_AVX2, .xcr0 = YMM},
+    {"Zen 2", {.max_leaf = 16, .maker = AMD, .leaf1_eax = 0x00870f10, .leaf1_ecx = LEAF1_HASWELL,
+               .leaf7_ebx = LEAF7_AVX2, .xcr0 = YMM},
      HR_CPU_AVX2},
     {"Skylake-X", {.max_leaf = 22, .leaf1_ecx = LEAF1_HASWELL, .leaf7_ebx = LEAF7_SKX | LEAF7_VL,
                    .xcr0 = ZMM},
@@ -41,12 +45,25 @@ static const struct {
     {"Alder Lake E", {.max_leaf = 32, .leaf1_ecx = LEAF1_HASWELL, .leaf7_ebx = LEAF7_AVX2,
                       .leaf7_1_eax = LEAF71_AVXVNNI, .xcr0 = YMM | 0x200u},
      HR_CPU_AVX2 | HR_CPU_AVXVNNI},
-    {"Zen 4", {.max_leaf = 16, .leaf1_ecx = LEAF1_HASWELL, .leaf7_ebx = LEAF7_SKX | LEAF7_VL,
+    {"Zen 3", {.max_leaf = 16, .maker = AMD, .leaf1_eax = 0x00a20f10, .leaf1_ecx = LEAF1_HASWELL,
+               .leaf7_ebx = LEAF7_AVX2, .xcr0 = YMM},
+     HR_CPU_AVX2 | HR_CPU_ZEN3},
+    {"Zen 4", {.max_leaf = 16, .maker = AMD, .leaf1_eax = 0x00a10f11, .leaf1_ecx = LEAF1_HASWELL,
+               .leaf7_ebx = LEAF7_SKX | LEAF7_VL,
                .leaf7_ecx = LEAF7C_VNNI, .leaf7_1_eax = 1u << 5, .xcr0 = ZMM},
-     HR_CPU_AVX2 | HR_CPU_AVX512VNNI},
-    {"Zen 5", {.max_leaf = 16, .leaf1_ecx = LEAF1_HASWELL, .leaf7_ebx = LEAF7_SKX | LEAF7_VL,
+     HR_CPU_AVX2 | HR_CPU_AVX512VNNI | HR_CPU_ZEN3},
+    {"Zen 5", {.max_leaf = 16, .maker = AMD, .leaf1_eax = 0x00b40f40, .leaf1_ecx = LEAF1_HASWELL,
+               .leaf7_ebx = LEAF7_SKX | LEAF7_VL,
                .leaf7_ecx = LEAF7C_VNNI, .leaf7_1_eax = LEAF71_AVXVNNI | 1u << 5, .xcr0 = ZMM},
      HR_CPU_AVX2 | HR_CPU_AVXVNNI | HR_CPU_AVX512VNNI},
+    {"a family of that number of another maker",
+     {.max_leaf = 16, .maker = INTEL, .leaf1_eax = 0x00a20f10, .leaf1_ecx = LEAF1_HASWELL,
+      .leaf7_ebx = LEAF7_AVX2, .xcr0 = YMM},
+     HR_CPU_AVX2},
+    {"Zen 3 under a hypervisor that hides AVX",
+     {.max_leaf = 16, .maker = AMD, .leaf1_eax = 0x00a20f10,
+      .leaf1_ecx = LEAF1_HASWELL & ~(1u << 28), .leaf7_ebx = LEAF7_AVX2, .xcr0 = 0x3},
+     0},
     {"system without OSXSAVE", {.max_leaf = 16, .leaf1_ecx = LEAF1_HASWELL & ~(1u << 27),
                                 .leaf7_ebx = LEAF7_SKX | LEAF7_VL, .leaf7_ecx = LEAF7C_VNNI},
      0},
@@ -89,9 +106,10 @@ Test(select, x86_words) {
     cr_expect_eq(features, x86[i].expected, "%s: %#x, not %#x", x86[i].name, features,
                  x86[i].expected);
     uint32_t no_vnni = features & ~(uint32_t)(HR_CPU_AVXVNNI | HR_CPU_AVX512VNNI);
-    expect_tier(x86[i].name, features, HR_CPU_AVX512VNNI, "avx512vnni");
+    bool zen3 = features & HR_CPU_ZEN3;
+    expect_tier(x86[i].name, features, HR_CPU_AVX512VNNI, zen3 ? "zen4" : "avx512vnni");
     expect_tier(x86[i].name, features & ~(uint32_t)HR_CPU_AVX512VNNI, HR_CPU_AVXVNNI, "avxvnni");
-    expect_tier(x86[i].name, no_vnni, HR_CPU_AVX2, "avx2");
+    expect_tier(x86[i].name, no_vnni, HR_CPU_AVX2, zen3 ? "zen3" : "avx2");
   }
 }
 
@@ -144,6 +162,22 @@ Test(select, names) {
   cr_expect_str_eq(table.isa, "portable");
 }
 
+/* What suits another CPU is taken when it is named, and nothing of it otherwise. */
+Test(select, named_though_unsuited) {
+  size_t count;
+  const hr_tier *tier = hr_tiers(&count);
+  for (size_t i = 0; i < count; i++) {
+    hr_kernels alone, named, without;
+    if (!tier[i].suits) continue;
+    cr_expect(hr_kernels_select(&named, tier[i].needs, tier[i].name));
+    cr_expect_str_eq(named.isa, tier[i].name);
+    cr_expect(hr_kernels_select(&alone, tier[i].needs, NULL));
+    cr_expect_str_neq(alone.isa, tier[i].name);
+    cr_expect(hr_kernels_select(&without, tier[i].needs, alone.isa));
+    cr_expect(memcmp(&alone, &without, sizeof alone) == 0, "%s", tier[i].name);
+  }
+}
+
 Test(select, every_slot_is_filled_and_named) {
   size_t count;
   const hr_tier *tier = hr_tiers(&count);
@@ -164,8 +198,10 @@ Test(select, features_are_named) {
   size_t features, tiers;
   const hr_cpu_feature *feature = hr_cpu_feature_list(&features);
   const hr_tier *tier = hr_tiers(&tiers);
-  const hr_x86_words words = {UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX,
-                              UINT64_MAX};
+  const hr_x86_words words = {.max_leaf = UINT32_MAX, .maker = AMD, .leaf1_eax = 0x00a10f11,
+                              .leaf1_ecx = UINT32_MAX, .leaf7_ebx = UINT32_MAX,
+                              .leaf7_ecx = UINT32_MAX, .leaf7_1_eax = UINT32_MAX,
+                              .xcr0 = UINT64_MAX};
   uint32_t named = 0;
   for (size_t i = 0; i < features; i++) {
     cr_expect(feature[i].bit && !(feature[i].bit & (feature[i].bit - 1)), "%s", feature[i].name);
@@ -174,7 +210,8 @@ Test(select, features_are_named) {
   }
   uint32_t found = hr_cpu_from_x86(&words) | hr_cpu_from_arm64(UINT64_MAX, UINT64_MAX);
   cr_expect_eq(named, found);
-  for (size_t i = 0; i < tiers; i++) cr_expect(!(tier[i].needs & ~named), "%s", tier[i].name);
+  for (size_t i = 0; i < tiers; i++)
+    cr_expect(!((tier[i].needs | tier[i].suits) & ~named), "%s", tier[i].name);
 }
 
 Test(select, available) {
@@ -185,7 +222,7 @@ Test(select, available) {
   cr_expect_str_eq(text, "");
 #if defined(__x86_64__)
   hr_kernels_available(HR_CPU_AVX2 | HR_CPU_AVX512VNNI, text, sizeof text);
-  cr_expect_str_eq(text, "portable, avx2, avx512vnni");
+  cr_expect_str_eq(text, "portable, avx2, zen3, avx512vnni, zen4");
 #elif defined(__aarch64__)
   hr_kernels_available(HR_CPU_NEON | HR_CPU_DOTPROD, text, sizeof text);
   cr_expect_str_eq(text, "portable, neon, dotprod");
