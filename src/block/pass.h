@@ -200,12 +200,14 @@ typedef struct hr_tile {
 } hr_tile;
 
 /* A step whose units are tiles of a product: columns of a few panels, cut into
- * bands of rows where there are few of them for so many threads or one takes long. */
+ * bands of rows where there are few of them for so many threads or one takes long. They are
+ * counted band by band within a column, or, by rows, column by column within a band. */
 typedef struct hr_product_step {
   hr_step step;
   hr_range run; /* units that were handed out and are still to do */
   size_t panels, wide; /* in all, and of a column */
   size_t rows, bands;
+  bool by_rows;
 } hr_product_step;
 
 /* A step over the outputs of all projections side by side, or of one of several

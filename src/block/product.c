@@ -95,6 +95,11 @@ static size_t divide_up(size_t a, size_t b) {
   return (a + b - 1) / b;
 }
 
+/* So many rows a thread that each can have rows of its own and read all weights for them: what
+ * one step writes the next one then finds in the same thread's caches, which may be far from
+ * those of others. */
+enum { OWN_ROWS = 128 };
+
 /* One row: a column is as short as pays for a call, 16 KiB of weights. Many: two
  * panels, which the kernels take side by side. Fewer columns than eight a thread
  * leave no fine tail: those of few rows get narrower, those of many are cut into
@@ -110,6 +115,8 @@ static void cut_product(hr_product_step *s, size_t k, size_t panel_bytes, unsign
   size_t by_work = s->rows * k * PAIR * HR_PANEL_ROWS / BAND_MACS;
   s->bands = hr_min_size(bands > by_work ? bands : by_work, s->rows / FEW_ROWS);
   if (threads == 1 || s->bands == 0) s->bands = 1;
+  s->by_rows = threads > 1 && s->rows / threads >= OWN_ROWS;
+  if (s->by_rows) s->bands = s->rows / threads / OWN_ROWS * threads;
 }
 
 /* Cuts the outputs of matrices side by side. Returns the bytes of a panel. */
@@ -189,17 +196,20 @@ const void *hr_first_panels(const hr_pass *pass, unsigned thread, unsigned threa
 
 bool hr_next_tile(hr_product_step *s, hr_tile *tile) {
   if (s->run.begin == s->run.end && !hr_next_run(&s->step, &s->run)) return false;
-  size_t column = s->run.begin / s->bands, band = s->run.begin % s->bands;
-  size_t columns = (s->run.end - s->run.begin) / s->bands, bands = s->bands;
-  if (band > 0 || columns == 0) { /* a part of one column */
-    columns = 1;
-    bands = hr_min_size(bands - band, s->run.end - s->run.begin);
+  size_t inner = s->by_rows ? divide_up(s->panels, s->wide) : s->bands;
+  size_t left = s->run.end - s->run.begin, at = s->run.begin / inner, within = s->run.begin % inner;
+  size_t count = left / inner, some = inner;
+  if (within > 0 || count == 0) { /* a part of one column or band */
+    count = 1;
+    some = hr_min_size(inner - within, left);
   }
+  hr_range outer = {at, at + count}, parts = {within, within + some};
+  hr_range columns = s->by_rows ? parts : outer, bands = s->by_rows ? outer : parts;
   *tile = (hr_tile){
-      .panels = {column * s->wide, hr_min_size((column + columns) * s->wide, s->panels)},
-      .rows = {s->rows * band / s->bands, s->rows * (band + bands) / s->bands},
+      .panels = {columns.begin * s->wide, hr_min_size(columns.end * s->wide, s->panels)},
+      .rows = {s->rows * bands.begin / s->bands, s->rows * bands.end / s->bands},
   };
-  s->run.begin += columns * bands;
+  s->run.begin += count * some;
   return true;
 }
 
