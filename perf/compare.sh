@@ -16,7 +16,8 @@
 # median, least and most. `limit` is what an engine would have to theirs that reached
 # the machine's limit: the median of ours / theirs over the share of it that headrow
 # reached in the same round, for generation of plainly reading the weights in turn with
-# the tokens, for prompts of the tightest of reading and the peaks of the products.
+# the tokens, for prompts of the tightest of reading and the peaks of the products. `form` is
+# the same for prompts whose int8 products have what their own instructions allow of that peak.
 # Status: 0 done, 2 usage, 3 a program or file failed.
 set -eu
 
@@ -56,7 +57,7 @@ work=$(mktemp -d)
 trap 'progress; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-# ours MODEL WORK TOKENS: tokens a second, and the percent of the limit
+# ours MODEL WORK TOKENS: tokens a second, and the percent of the limit and of the form; -: none
 ours() {
   p=0 n=0
   if [ "$2" = prompt ]; then p=$3; else n=$3; fi
@@ -65,8 +66,11 @@ ours() {
     >"$work/out" 2>"$work/err" || fail 3 "headrow failed: $(cat "$work/err")"
   # The name of the model is in quotes and may hold commas.
   awk -v column="$([ "$2" = prompt ] && echo percent || echo reading_percent)" '
-    NR == 1 { n = split($0, f, ","); while (n > 1 && f[n] != column) n-- }
-    NR == 2 { sub(/^"([^"]|"")*",/, ""); split($0, f, ","); print f[7], (n > 1 ? f[n - 1] : "") }
+    function cell(at) { return at > 1 && f[at - 1] != "" ? f[at - 1] : "-" }
+    NR == 1 { n = m = split($0, f, ",")
+              while (n > 1 && f[n] != column) n--
+              while (m > 1 && f[m] != "form_percent") m-- }
+    NR == 2 { sub(/^"([^"]|"")*",/, ""); split($0, f, ","); print f[7], cell(n), cell(m) }
     ' "$work/out"
 }
 
@@ -84,7 +88,7 @@ theirs() {
     END { print rate != "" ? rate : table }' "$work/out"
 }
 
-# Lines "theirs ours percent" to one line of medians and ratios.
+# Lines "theirs ours percent percent" to one line of medians and ratios.
 summary() {
   awk -v name="$1" '
     function put(list, n, x,   i) {
@@ -96,12 +100,14 @@ summary() {
     }
     { n++; put(a, n, $2 + 0); put(b, n, $1 + 0); put(r, n, $2 / $1) }
     $3 > 0 { limits++; put(l, limits, $2 / $1 * 100 / $3) }
-    END { printf "%-40s %10.2f %10.2f %8.2f %8s   %.2f to %.2f\n", name, median(a, n), median(b, n),
-            median(r, n), limits ? sprintf("%.2f", median(l, limits)) : "-", r[1], r[n] }'
+    $4 > 0 { forms++; put(m, forms, $2 / $1 * 100 / $4) }
+    END { printf "%-40s %10.2f %10.2f %8.2f %8s %8s   %.2f to %.2f\n", name, median(a, n),
+            median(b, n), median(r, n), limits ? sprintf("%.2f", median(l, limits)) : "-",
+            forms ? sprintf("%.2f", median(m, forms)) : "-", r[1], r[n] }'
 }
 
-printf '%-40s %10s %10s %8s %8s   %s\n' "tokens/s, $threads threads, $rounds rounds" \
-  ours theirs ratio limit spread
+printf '%-40s %10s %10s %8s %8s %8s   %s\n' "tokens/s, $threads threads, $rounds rounds" \
+  ours theirs ratio limit form spread
 for model; do
   for kind in prompt generate; do
     tokens=$prompt

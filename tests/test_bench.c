@@ -721,11 +721,12 @@ Test(bench, peaks_are_kept_in_the_users_cache) {
   hr_kernels best;
   cr_assert(hr_kernels_select(&best, hr_cpu_features(), NULL));
   if (!perf_peaks_of(best.isa)) return; /* a CPU for the definition alone */
-  result o = shell("export XDG_CACHE_HOME=$D/new HEADROW_ISA=$($H info --cpu --json | "
-                   "grep -o '\"product_q8\":\"[^\"]*' | sed 's/.*__//'); "
+  setenv("HEADROW_ISA", best.isa, 1);
+  result o = shell("export XDG_CACHE_HOME=$D/new; "
                    "bench() { $H bench --kernels --only attention -r 1 >$D/o; }; "
                    "bench && grep fp32 $D/new/headrow/peaks && echo x >$D/new/headrow/peaks && "
                    "bench && grep fp32 $D/new/headrow/peaks && bench");
+  unsetenv("HEADROW_ISA");
   cr_expect(o.status == 0 && strstr(o.out, best.isa), "%d %s%s", o.status, o.out, o.err);
   const char *word = strstr(o.err, "not a list of peaks");
   cr_expect(word && !strstr(word + 1, "not a list of peaks"), "once: %s", o.err);
@@ -1272,7 +1273,7 @@ static result compared(const char *options, const char *peer_answer, const char 
                         "echo \"$@\" >>calls\n"
                         "rate=$(head -n 1 ours); sed -i 1d ours\n"
                         "echo model,tier,threads,work,tokens,depth,samples,tokens_per_second,"
-                        "reading_percent\n"
+                        "percent,reading_percent,form_percent\n"
                         "echo '\"a, \"\"model\"\"\",avx2,5,prompt,8,0,1,'$rate\n"
                         "END\n"
                         "cat >peer <<'END'\n"
@@ -1293,18 +1294,22 @@ static result compared(const char *options, const char *peer_answer, const char 
 #define PEER_JSON "echo '[ { \"n_gen\": 0, \"avg_ts\": '$rate', \"stddev_ts\": 0 } ]'"
 #define PEER_TABLE "echo '| model | test | t/s |'; echo '| a | pp8 | '$rate' \xc2\xb1 0.00 |'"
 
-/* The ratio is ours by theirs, of each round: 2, 3 and 8 of 100, 90, 400 by 50, 30, 50. */
+/* The ratio is ours by theirs, of each round: 2, 3 and 8 of 100, 90, 400 by 50, 30, 50. With half
+ * of the limit and three quarters of the form reached these would have twice and 4/3 of it. */
 Test(bench, a_peer_is_compared_in_turns) {
   static const char *const answers[] = {PEER_JSON, PEER_TABLE};
   for (size_t i = 0; i < 2; i++) {
-    result o = compared("PROMPT=8 PREDICT=0 ROUNDS=3", answers[i], "100\n90\n400", "50\n30\n50");
+    result o = compared("PROMPT=8 PREDICT=0 ROUNDS=3", answers[i],
+                        "100,50,,75\n90,50,,75\n400,50,,75", "50\n30\n50");
     cr_expect_eq(o.status, 0, "%s", o.err);
     cr_expect(strstr(o.out, "tokens/s, 5 threads, 3 rounds"), "%s", o.out);
     char name[64], spread[64];
-    double mine, other, ratio;
+    double mine, other, ratio, limit, form;
     const char *row = strstr(o.out, "m.gguf prompt 8");
-    cr_assert(row && sscanf(row, "m.gguf prompt %63s %lf %lf %lf - %63[^\n]", name, &mine, &other,
-                            &ratio, spread) == 5, "%s", o.out);
+    cr_assert(row && sscanf(row, "m.gguf prompt %63s %lf %lf %lf %lf %lf %63[^\n]", name, &mine,
+                            &other, &ratio, &limit, &form, spread) == 7, "%s", o.out);
+    EXPECT_NEAR(limit, 6.0);
+    EXPECT_NEAR(form, 4.0);
     EXPECT_NEAR(mine, 100.0);
     EXPECT_NEAR(other, 50.0);
     EXPECT_NEAR(ratio, 3.0);
@@ -1319,8 +1324,13 @@ Test(bench, a_peer_is_compared_in_turns) {
 
 Test(bench, a_peer_is_asked_for_each_kind_of_work) {
   result o = compared("PROMPT=8 PREDICT=2 ROUNDS=1 THREADS=7", PEER_JSON, "1\n2", "4\n4");
-  cr_expect(strstr(o.out, "m.gguf prompt 8") && strstr(o.out, "m.gguf generate 2") &&
-                strstr(o.out, "-p 0 -n 2 -t 7 -r 1"), "%s%s", o.out, o.err);
+  const char *generate = strstr(o.out, "m.gguf generate 2");
+  cr_expect(strstr(o.out, "m.gguf prompt 8") && strstr(o.out, "-p 0 -n 2 -t 7 -r 1"), "%s%s", o.out,
+            o.err);
+  /* what it reached of reading is empty here, and of the form only prompts have something */
+  double mine, other, ratio;
+  cr_expect(generate && sscanf(generate, "m.gguf generate 2 %lf %lf %lf - -", &mine, &other,
+                               &ratio) == 3, "%s", o.out);
   finish(&o);
   o = compared("PROMPT=8 PREDICT=0 ROUNDS=1", "echo nothing", "1", "1");
   cr_expect(o.status == 3 && strstr(o.err, "no rate"), "%d %s", o.status, o.err);
@@ -1332,7 +1342,7 @@ Test(bench, a_peer_is_asked_for_each_kind_of_work) {
 
 /* Reading alone would have 2 / 0.8 and 3 / 0.45 times theirs. */
 Test(bench, a_peer_is_compared_with_reading) {
-  result o = compared("PROMPT=0 PREDICT=2 ROUNDS=2", PEER_JSON, "100,80\n90,45", "50\n30");
+  result o = compared("PROMPT=0 PREDICT=2 ROUNDS=2", PEER_JSON, "100,,80\n90,,45", "50\n30");
   double mine, other, ratio, limit;
   const char *row = strstr(o.out, "m.gguf generate 2");
   cr_assert(row && sscanf(row, "m.gguf generate 2 %lf %lf %lf %lf", &mine, &other, &ratio,

@@ -36,6 +36,7 @@ typedef enum bench_limit {
   BENCH_READ,
   BENCH_INT8,
   BENCH_FP32,
+  BENCH_FORM, /* int8 with all that the products do to a tile, on registers */
   BENCH_BARRIER,
   BENCH_LIMITS
 } bench_limit;
@@ -250,6 +251,8 @@ unsigned bench_test_threads(const bench_test *t);
 typedef struct bench_bound {
   double seconds;    /* 0: not known */
   const char *limit; /* which one binds; why it isn't known */
+  double form_seconds; /* with int8 products at what their form allows; 0: not known, or reading
+                          or barriers bind */
 } bench_bound;
 bench_bound bench_bound_of(const bench_test *test, const bench_work *work); /* bench_work.c */
 /* The matrices that weights are multiplied in; one without panels is not there. */
@@ -262,6 +265,7 @@ typedef struct bench_result {
   bench_bound bound;
   double percent; /* of the limit, by the median; below 0: not known */
   bool valid;
+  double of_form; /* percent: of what the form of the int8 products allows; below 0: not known */
   double of_reading; /* percent: bytes of the tokens beside reading in turn; median of the samples;
                         below 0: not known */
   size_t disturbed; /* samples */

@@ -234,11 +234,12 @@ static json_t *json_limits(const bench *b) {
       const bench_limits *l = &p->limits[j];
       if (!l->threads) continue;
       json_array_append_new(
-          list, json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "isa",
+          list, json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "isa",
                           p->model->kernels.isa, "threads", l->threads, "cpus",
                           json_seats(p, l->active), "read", json_limit(l, BENCH_READ, "bytes/s"),
                           "int8", json_limit(l, BENCH_INT8, "operations/s"), "fp32",
-                          json_limit(l, BENCH_FP32, "operations/s"), "barrier",
+                          json_limit(l, BENCH_FP32, "operations/s"), "int8_form",
+                          json_limit(l, BENCH_FORM, "operations/s"), "barrier",
                           json_limit(l, BENCH_BARRIER, "barriers/s"), "read_bytes",
                           (json_int_t)bench_limits_bytes(l), "read_huge_pages",
                           json_flag(b->huge)));
@@ -304,6 +305,14 @@ static json_t *json_throttled(const bench_test *t) {
   return list;
 }
 
+/* With int8 products at what their form allows. */
+static json_t *json_form(const bench_test *t, const bench_result *r) {
+  if (r->of_form < 0) return json_null();
+  return json_pack("{s:o, s:o}", "tokens_per_second",
+                   json_number((double)bench_test_tokens(t) / r->bound.form_seconds), "percent",
+                   json_number(r->of_form));
+}
+
 /* Beside what plain reading in turn with the tokens allows. */
 static json_t *json_reading(const bench_test *t, const bench_result *r) {
   if (r->of_reading < 0) return json_null();
@@ -320,14 +329,15 @@ static json_t *json_result(const bench *b, const bench_test *t) {
   json_t *first = a->prompt ? json_statistics(&r.first) : json_null();
   return json_pack(
       "{s:s, s:I, s:I, s:I, s:s, s:i, s:o, s:o, s:o, s:o, s:{s:f, s:f, s:f, s:f}, s:o, s:o, s:o, "
-      "s:o, s:o, s:o, s:o, s:o, s:s, s:o}",
+      "s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o}",
       "work", a->prompt ? "prompt" : "generate", "tokens", (json_int_t)a->tokens, "depth",
       (json_int_t)a->depth, "batch", (json_int_t)a->batch, "isa", t->place->model->kernels.isa,
       "threads", bench_test_threads(t), "seconds_samples", json_samples(t->seconds, t->count),
       "seconds", json_statistics(&r.seconds), "tokens_per_second", json_statistics(&r.rate),
       "first_token_seconds", first, "amount", "int8_macs", t->work.int8_macs, "float_macs",
       t->work.float_macs, "bytes", t->work.bytes, "barriers", t->work.barriers, "limit",
-      json_bound(t, &r), "reading", json_reading(t, &r), "disturbed", json_disturbed(b, t),
+      json_bound(t, &r), "form", json_form(t, &r), "reading", json_reading(t, &r), "disturbed",
+      json_disturbed(b, t),
       "energy", json_energy(b, t, &r), "mhz_samples", json_state(t, false), "celsius_samples",
       json_state(t, true), "throttled_samples", json_throttled(t), "most_mhz",
       json_number(t->place->most_mhz), "digest", digest, "profile", bench_profile_json(t));

@@ -230,6 +230,7 @@ static int sample(const bench_place *place, bench_limits *limits) {
   if (p) {
     now[BENCH_INT8] = bench_rate_of_loop(team, threads, p->dot, p->dot_work, &err);
     now[BENCH_FP32] = bench_rate_of_loop(team, threads, p->fma, p->fma_work, &err);
+    if (p->tile) now[BENCH_FORM] = bench_rate_of_loop(team, threads, p->tile, p->tile_work, &err);
   }
   if (err.status != HR_OK) return cli_fail_error("limits", &err);
   for (int i = 0; i < BENCH_LIMITS; i++) limits->value[i][limits->count] = now[i];

@@ -216,6 +216,13 @@ static void add_share(cli_table *t, const bench_result *r) {
                   disturbed);
 }
 
+static void add_percent(cli_table *t, double percent) {
+  if (percent < 0)
+    cli_table_add(t, "-");
+  else
+    cli_table_add(t, "%.0f %%%s", percent, percent > 100 ? " (invalid)" : "");
+}
+
 static void add_result(cli_table *t, const bench_test *test, const bench_result *r) {
   char name[64];
   cli_table_add(t, "%s", isa_of(test));
@@ -228,15 +235,14 @@ static void add_result(cli_table *t, const bench_test *test, const bench_result 
   cli_table_add(t, test->amount.prompt ? "%.4f" : "-", r->first.median);
   cli_table_add(t, r->joules.count ? "%.4f" : "-", r->joules.median);
   add_share(t, r);
-  if (r->of_reading < 0)
-    cli_table_add(t, "-");
-  else
-    cli_table_add(t, "%.0f %%%s", r->of_reading, r->of_reading > 100 ? " (invalid)" : "");
+  add_percent(t, r->of_form);
+  add_percent(t, r->of_reading);
 }
 
 static int print_results(const bench *b, cli_table_form form) {
   cli_table *t = cli_table_new(
-      "tier|threads:|work|tokens/s:|least:|sd:|p95 s:|first s:|J/token:|of limit|of reading:");
+      "tier|threads:|work|tokens/s:|least:|sd:|p95 s:|first s:|J/token:|of limit|of form:|of "
+      "reading:");
   for (size_t i = 0; i < b->tests; i++) {
     bench_result r;
     if (!bench_result_of(b, &b->test[i], &r)) {
@@ -358,7 +364,7 @@ static int print_csv(const bench *b) {
   cli_print(
       "model,tier,threads,work,tokens,depth,samples,tokens_per_second,least,most,sd,p95_seconds,"
       "first_token_seconds,limit,percent,valid,digest,disturbed,joules_per_token,batch,"
-      "reading_percent\n");
+      "reading_percent,form_percent\n");
   for (size_t i = 0; i < b->tests; i++) {
     const bench_test *t = &b->test[i];
     bench_result r;
@@ -377,7 +383,8 @@ static int print_csv(const bench *b) {
     cli_print(",%d-%016" PRIx64 ",%zu,", HR_ARITHMETIC, t->digest, r.disturbed);
     if (r.joules.count) cli_print("%.9g", r.joules.median);
     cli_print(",%zu,", t->amount.batch);
-    cli_print(r.of_reading < 0 ? "\n" : "%.4g\n", r.of_reading);
+    if (r.of_reading >= 0) cli_print("%.4g", r.of_reading);
+    cli_print(r.of_form < 0 ? ",\n" : ",%.4g\n", r.of_form);
   }
   return HR_OK;
 }

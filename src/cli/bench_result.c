@@ -42,7 +42,7 @@ static bool share_of_reading(const bench_test *t, double *percent) {
 
 bool bench_result_of(const bench *b, const bench_test *t, bench_result *r) {
   char text[CLI_SENSOR_TEXT];
-  *r = (bench_result){.bound = bench_bound_of(t, &t->work), .percent = -1};
+  *r = (bench_result){.bound = bench_bound_of(t, &t->work), .percent = -1, .of_form = -1};
   if (!bench_statistics_of(t->seconds, t->count, 0, &r->seconds) ||
       !bench_statistics_of(t->seconds, t->count, (double)bench_test_tokens(t), &r->rate) ||
       !bench_statistics_of(t->first, t->count, 0, &r->first) || !joules_of(b, t, &r->joules) ||
@@ -50,6 +50,8 @@ bool bench_result_of(const bench *b, const bench_test *t, bench_result *r) {
     return false;
   if (r->bound.seconds > 0 && r->seconds.median > 0)
     r->percent = 100 * r->bound.seconds / r->seconds.median;
+  if (r->bound.form_seconds > 0 && r->seconds.median > 0)
+    r->of_form = 100 * r->bound.form_seconds / r->seconds.median;
   r->valid = r->percent >= 0 && r->percent <= 100;
   for (size_t i = 0; i < t->count; i++) r->disturbed += *bench_disturbance(b, t, i, text) != '\0';
   return true;

@@ -143,8 +143,9 @@ bench_bound bench_bound_of(const bench_test *test, const bench_work *w) {
   double fp32 = at_best(l, BENCH_FP32, 2 * w->float_macs);
   double barriers = at_best(l, BENCH_BARRIER, w->barriers);
   if (!test->place->peaks && bench_test_many(test))
-    return (bench_bound){0, "this kernel tier has no peak to compare with"};
-  if (barriers > read && barriers > int8 + fp32) return (bench_bound){barriers, "barrier"};
-  if (read >= int8 + fp32) return (bench_bound){read, "read"};
-  return (bench_bound){int8 + fp32, int8 >= fp32 ? "int8" : "fp32"};
+    return (bench_bound){0, "this kernel tier has no peak to compare with", 0};
+  if (barriers > read && barriers > int8 + fp32) return (bench_bound){barriers, "barrier", 0};
+  if (read >= int8 + fp32) return (bench_bound){read, "read", 0};
+  double form = at_best(l, BENCH_FORM, 2 * w->int8_macs);
+  return (bench_bound){int8 + fp32, int8 >= fp32 ? "int8" : "fp32", form > 0 ? form + fp32 : 0};
 }
