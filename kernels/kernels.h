@@ -26,7 +26,8 @@
  * Floats and halves that a slot takes may lie at any alignment of theirs; panels, quantized
  * rows and what a cache holds of a head begin at multiples of 64 bytes. Counts and lengths are at
  * least 1 but where 0 is said to do. Outputs lie apart from inputs but where one may be the other,
- * then the whole of it. Any float may be any number, an infinity or NaN.
+ * then the whole of it. Any float may be any number, an infinity or NaN. Of the stack a kernel's
+ * arrays take HR_KERNEL_ARRAYS bytes at most.
  */
 #ifndef HR_KERNELS_KERNELS_H
 #define HR_KERNELS_KERNELS_H
@@ -35,6 +36,8 @@
 #include <stdint.h>
 
 #include "kernels/layout.h"
+
+enum { HR_KERNEL_ARRAYS = 120 << 10 };
 
 /* A rectangle of a matrix product: y[r][i] = sum over k of w[i][k] * x[r][k],
  * for outputs 0 <= i < n and rows 0 <= r < rows. A caller may cut a product

@@ -53,10 +53,9 @@ typedef struct hr_tier {
 /* Tiers built in; *count of them. The first is "portable" and needs nothing. */
 const hr_tier *hr_tiers(size_t *count);
 
-/* Fills the table from the portable tier up: every tier whose features are all
- * there and which suits the CPU, up to the one named by highest (NULL: no limit), and that one in
- * any case. False when the name
- * is unknown or its features are missing: the table is then untouched. */
+/* Fills the table from the portable tier up: every tier whose features are all there and which
+ * suits the CPU, up to the one named by highest (NULL: no limit), which is taken in any case. False
+ * when the name is unknown or its features are missing: the table is then untouched. */
 bool hr_kernels_select(hr_kernels *table, uint32_t features, const char *highest);
 
 /* Names of the tiers that the features allow, as "portable, avx2", into text. */

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "headrow/headrow.h"
+#include "kernels/select.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/shell.h"
@@ -214,6 +215,27 @@ Test(process, threads_with_little_stack_are_refused) {
                    "OMP_STACKSIZE=8m $H run -q -n 2 -t 2 -p a");
   cr_expect_eq(r.status, 0, "%s", r.err);
   finish(&r);
+}
+
+/* As little as is allowed does for the kernels of every tier, one row and many. */
+Test(process, the_least_stack_does) {
+  char ids[600] = "1", line[1500];
+  size_t count;
+  const hr_tier *tier = hr_tiers(&count);
+  for (int i = 2; i < 130; i++) snprintf(ids + strlen(ids), sizeof ids - strlen(ids), ",%d", i);
+  for (size_t i = 0; i < count; i++) {
+    if (tier[i].needs & ~hr_cpu_features()) {
+      fprintf(stderr, "process: %s skipped: this CPU lacks it\n", tier[i].name);
+      continue;
+    }
+    snprintf(line, sizeof line,
+             "OMP_STACKSIZE=168k HEADROW_ISA=%s $H logits -q -t 2 --ids %s >$D/l && "
+             "OMP_STACKSIZE=168k HEADROW_ISA=%s $H logits -q -t 2 --ids 1 >$D/l",
+             tier[i].name, ids, tier[i].name);
+    result r = shell(line);
+    cr_expect_eq(r.status, 0, "%s: %d %s", tier[i].name, r.status, r.err);
+    finish(&r);
+  }
 }
 
 /* A sandbox, as some containers are: no thread may choose its CPUs, nor any of a child.

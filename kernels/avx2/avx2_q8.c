@@ -5,8 +5,8 @@
 #define PANELS 1
 #define ROWS 5
 #define ONE_AHEAD 4096
-#define PREPARED 64 /* the magnitudes: pabsb takes a place that the multiplies want */
-#define PREPARED_ROW 0
+#define PREPARED_GROUP 64 /* the magnitudes: pabsb takes a place that the multiplies want */
+#define PREPARED_BLOCK 0
 
 #include "kernels/avx2/q8_signs.h"
 

@@ -5,8 +5,8 @@
 #define PANELS 2
 #define ROWS 5
 #define ONE_AHEAD 0
-#define PREPARED 0
-#define PREPARED_ROW 0
+#define PREPARED_GROUP 0
+#define PREPARED_BLOCK 0
 
 #include "kernels/avx2/lanes.h"
 

@@ -6,12 +6,12 @@
  *   weights_load(at)  makes it of 64 bytes
  *   q8_dot(s, w, x)   s + the products of each lane's four
  *   q8_first(offset, w, x)   the same for the first group of a block
- *   PREPARED          not 0: bytes made of a group of weights that are worth keeping while many
+ *   PREPARED_GROUP    not 0: bytes made of a group of weights that are worth keeping while many
  *                     rows pass by. They meet these in STEPS steps a block:
  *                     weights_prepare(at, to)          of a group
  *                     weights_prepared(at, from, step) of a block at `at`, and what was made of it
  *                     step_dot(s, w, x), step_first(offset, w, x)   as above, of a step
- *   PREPARED_ROW      not 0: bytes made of a block of a row too, for up to PREPARED_ROWS rows:
+ *   PREPARED_BLOCK    not 0: bytes made of a block of a row too, for up to MOST_ROWS rows:
  *                     row_prepare(at, to)
  *                     row_prepared(from, step)         for all lanes
  */
@@ -61,7 +61,7 @@ HR_INLINE void q8_columns_advance(q8_columns *c) {
   c->offsets += sizeof(int32_t);
 }
 
-#if !PREPARED
+#if !PREPARED_GROUP
 enum { STEPS = GROUPS };
 HR_INLINE void weights_prepare(const char *at, char *to) {
   (void)at;
@@ -74,8 +74,8 @@ HR_INLINE weights weights_prepared(const char *at, const char *from, size_t step
 HR_INLINE ints step_first(int32_t offset, weights w, ints x) { return q8_first(offset, w, x); }
 HR_INLINE ints step_dot(ints s, weights w, ints x) { return q8_dot(s, w, x); }
 #endif
-#if !PREPARED_ROW
-enum { PREPARED_ROWS = 0 };
+#if !PREPARED_BLOCK
+enum { MOST_ROWS = 0 };
 HR_INLINE void row_prepare(const char *at, char *to) {
   (void)at;
   (void)to;
@@ -115,7 +115,8 @@ HR_INLINE void q8_block_prepared(size_t rows, const char *weights_at, const char
   HR_UNROLL for (size_t step = 0; step < STEPS; step++) {
     weights w = weights_prepared(weights_at, prepared, step);
     HR_UNROLL for (size_t r = 0; r < rows; r++) {
-      ints v = row_prepared(PREPARED_ROW ? row_blocks + r * PREPARED_ROW : x[r] + c->values, step);
+      const char *values = PREPARED_BLOCK ? row_blocks + r * PREPARED_BLOCK : x[r] + c->values;
+      ints v = row_prepared(values, step);
       int32_t offset = *(const int32_t *)(const void *)(x[r] + c->offsets);
       s[r][0] = step ? step_dot(s[r][0], w, v) : step_first(offset, w, v);
     }
@@ -141,21 +142,22 @@ HR_INLINE void q8_scale(size_t panels, size_t rows, const char *scales_at, size_
  * least, because the weights are read once for every row block. Meanwhile the chunk that
  * comes next is fetched, a line of each panel with a block: more at a time would stand in the
  * way of what is read now. Rows that the second cache can't hold meet a set of panels with one
- * chunk, as many as have SUMS floats of sums, before they come to the next; so do rows of which
- * something is made, which is done once for a set. */
+ * chunk, as many as have SUMS floats of sums, before they come to the next. So do rows of which
+ * something is made, MOST_ROWS of them, once for a set. */
 enum {
-  CHUNK = PREPARED_ROW ? 16 : PREPARED ? 32 : 64,
-  PREPARED_BYTES = PREPARED ? CHUNK * GROUPS * PREPARED : 64,
-  ROW_BLOCKS_BYTES = PREPARED_ROW ? PREPARED_ROWS * CHUNK * PREPARED_ROW : 64,
+  CHUNK = PREPARED_BLOCK ? 16 : PREPARED_GROUP ? 32 : 64,
+  PREPARED_BYTES = PREPARED_GROUP ? CHUNK * GROUPS * PREPARED_GROUP : 64,
+  ROW_BLOCKS_BYTES = PREPARED_BLOCK ? MOST_ROWS * CHUNK * PREPARED_BLOCK : 64,
   ACTIVATION_BYTES = 384 << 10,
   FEWEST_ROWS = 64,
-  SUMS = 16 << 10,
+  SUMS = PREPARED_BLOCK ? 8 << 10 : 16 << 10,
   MANY_CHUNKS_ROWS =
-      PREPARED_ROW ? PREPARED_ROWS : ACTIVATION_BYTES / (CHUNK * (HR_Q8_BLOCK + 8))
+      PREPARED_BLOCK ? MOST_ROWS : ACTIVATION_BYTES / (CHUNK * (HR_Q8_BLOCK + 8))
 };
 _Static_assert(FEWEST_ROWS <= MANY_CHUNKS_ROWS, "the most rows with sums");
 _Static_assert(MANY_CHUNKS_ROWS * PANELS * HR_PANEL_ROWS <= SUMS, "sums of a row block");
-_Static_assert(!PREPARED || PANELS == 1, "what is prepared is of one panel");
+_Static_assert(!PREPARED_GROUP || PANELS == 1, "what is prepared is of one panel");
+_Static_assert(!PREPARED_BLOCK || PREPARED_GROUP, "rows are prepared for prepared weights");
 
 /* On the stack, once for all sizes of tiles. */
 typedef struct q8_space {
@@ -163,6 +165,7 @@ typedef struct q8_space {
   _Alignas(64) char prepared[PREPARED_BYTES];
   _Alignas(64) char row_blocks[ROW_BLOCKS_BYTES];
 } q8_space;
+_Static_assert(sizeof(q8_space) <= HR_KERNEL_ARRAYS, "what a thread's stack has room for");
 
 typedef struct q8_chunk {
   const char *panel;
@@ -226,10 +229,10 @@ HR_INLINE void q8_tile(const hr_product *p, q8_chunk *c, size_t panels, size_t r
     ints s[ROWS][4];
     if (few && row == 0) q8_fetch(at.weights);
     if (fetch) ahead = q8_fetch_next(c, panels, ahead);
-    if (PREPARED && !few) {
+    if (PREPARED_GROUP && !few) {
       q8_block_prepared(rows, at.weights, prepared, row_blocks, x, &columns, s);
-      prepared += GROUPS * PREPARED;
-      row_blocks += rows * PREPARED_ROW;
+      prepared += GROUPS * PREPARED_GROUP;
+      row_blocks += rows * PREPARED_BLOCK;
     } else {
       q8_block(panels, rows, at.weights, c->panel_bytes, x, &columns, s);
     }
@@ -263,7 +266,7 @@ HR_INLINE void q8_rows(const hr_product *p, q8_chunk *c, size_t panels, size_t r
       default: __builtin_unreachable();
     }
     if (!whole) sums += rows * panels * 16;
-    row_blocks += few ? 0 : rows * (c->end - c->begin) * PREPARED_ROW;
+    row_blocks += few ? 0 : rows * (c->end - c->begin) * PREPARED_BLOCK;
   }
 }
 
@@ -287,7 +290,7 @@ HR_INLINE void q8_look_ahead(const hr_product *p, q8_chunk *c, size_t panels, bo
 
 HR_INLINE void q8_prepare(const q8_chunk *c, char *to) {
   for (size_t b = c->begin; b < c->end; b++)
-    for (size_t i = 0; i < HR_Q8_BLOCK_BYTES; i += GROUP_BYTES, to += PREPARED)
+    for (size_t i = 0; i < HR_Q8_BLOCK_BYTES; i += GROUP_BYTES, to += PREPARED_GROUP)
       weights_prepare(c->panel + hr_q8_weights_at(b) + i, to);
 }
 
@@ -297,7 +300,7 @@ HR_INLINE void q8_prepare_rows(const hr_product *p, size_t row, size_t count, co
   for (size_t end = row + count, rows; row < end; row += rows) {
     rows = tile_rows(end - row, ROWS);
     for (size_t b = c->begin; b < c->end; b++)
-      for (size_t r = 0; r < rows; r++, to += PREPARED_ROW)
+      for (size_t r = 0; r < rows; r++, to += PREPARED_BLOCK)
         row_prepare(product_row(p, row + r) + b * HR_Q8_BLOCK, to);
   }
 }
@@ -311,12 +314,12 @@ HR_INLINE void q8_set(const hr_product *p, size_t panels, size_t steps, size_t f
                 .row_blocks = space->row_blocks};
   for (; c.begin < blocks; c.begin = c.end) {
     c.end = c.begin + tile_rows(blocks - c.begin, CHUNK);
-    if (PREPARED_ROW && !few) q8_prepare_rows(p, row, count, &c, space->row_blocks);
+    if (PREPARED_BLOCK && !few) q8_prepare_rows(p, row, count, &c, space->row_blocks);
     for (size_t i = 0; i < steps; i++) {
       c.first = first + i * panels * HR_PANEL_ROWS;
       c.panel = product_panel(p, HR_PANEL_Q8, c.first);
       c.sums = space->sums + i * count * panels * HR_PANEL_ROWS;
-      if (PREPARED && !few) q8_prepare(&c, space->prepared);
+      if (PREPARED_GROUP && !few) q8_prepare(&c, space->prepared);
       q8_look_ahead(p, &c, panels, i + 1 == steps, product_panel(p, HR_PANEL_Q8, first), after);
       q8_rows(p, &c, panels, row, count, few);
     }
@@ -325,7 +328,7 @@ HR_INLINE void q8_set(const hr_product *p, size_t panels, size_t steps, size_t f
 
 /* How often PANELS panels are in a set. */
 HR_INLINE size_t q8_steps(const hr_product *p, size_t count) {
-  bool all_stay = !PREPARED_ROW && FEWEST_ROWS * hr_q8_row_bytes(p->k) <= ACTIVATION_BYTES;
+  bool all_stay = !PREPARED_BLOCK && FEWEST_ROWS * hr_q8_row_bytes(p->k) <= ACTIVATION_BYTES;
   return all_stay ? 1 : SUMS / (count * PANELS * HR_PANEL_ROWS);
 }
 
@@ -342,17 +345,23 @@ HR_INLINE void q8_row_block(const hr_product *p, size_t row, size_t count, q8_sp
 /* The most rows of a row block. */
 HR_INLINE size_t q8_most_rows(const hr_product *p) {
   size_t rows = ACTIVATION_BYTES / hr_q8_row_bytes(p->k) / ROWS * ROWS;
-  return PREPARED_ROW ? PREPARED_ROWS : rows < FEWEST_ROWS ? FEWEST_ROWS : rows;
+  return PREPARED_BLOCK ? MOST_ROWS : rows < FEWEST_ROWS ? FEWEST_ROWS : rows;
 }
 
 /* A few rows use each weight so seldom that memory decides: panel after panel, in one
- * stream, as for one row. */
-enum { FEW_ROWS = 2 * ROWS };
+ * stream, as for one row; or, where that is defined, another tier's FEW(slot). */
+#ifdef FEW
+enum { FEW_ELSEWHERE = 1 };
+#else
+#define FEW(slot) q8_many
+enum { FEW_ELSEWHERE = 0, FEW_ROWS = 2 * ROWS };
+#endif
 
-void KERNEL(product_q8)(const hr_product *p) {
+/* Apart, so that who calls the other tier's has not both their arrays. */
+__attribute__((noinline)) static void q8_many(const hr_product *p) {
   q8_space space;
   size_t panels = product_panels(p), most = q8_most_rows(p);
-  if (p->rows <= FEW_ROWS) {
+  if (!FEW_ELSEWHERE && p->rows <= FEW_ROWS) {
     for (size_t i = 0; i < panels; i++) q8_set(p, 1, 1, i * 16, 0, p->rows, true, &space);
     return;
   }
@@ -360,6 +369,10 @@ void KERNEL(product_q8)(const hr_product *p) {
     count = tile_rows(p->rows - row, most);
     q8_row_block(p, row, count, &space);
   }
+}
+
+void KERNEL(product_q8)(const hr_product *p) {
+  (FEW_ELSEWHERE && p->rows <= FEW_ROWS ? FEW(product_q8) : q8_many)(p);
 }
 
 /* One row: panel after panel, so that memory is read in one stream. Panels of few

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT
- * q8 for AMD's family 19h. A few rows go by signs and magnitudes (q8_signs.h), and memory is read
- * best with nothing fetched ahead. Many rows: there the sign instruction takes the two pipes that
- * the multiplies want, so weights and rows are made 16-bit words once, and each multiply takes two
- * columns, of a group by turns the even and the odd ones. */
+ * q8 for AMD's family 19h. One row goes by signs and magnitudes (q8_signs.h), and reads memory best
+ * with nothing fetched ahead. Many rows: the sign instruction takes the two pipes that the
+ * multiplies want, so weights and rows are made 16-bit words once, and each multiply takes two
+ * columns, of a group by turns the even and the odd ones. A few do not pay for the words. */
 #define KERNEL(slot) hr_##slot##__zen3
 #define PANELS 1
-#define ROWS 6
+#define ROWS 5
 #define ONE_AHEAD 0
-#define PREPARED 128
-#define PREPARED_ROW 64
+#define PREPARED_GROUP 128
+#define PREPARED_BLOCK 64
 
 #include "kernels/avx2/q8_signs.h"
 
-enum { STEPS = 16, PREPARED_ROWS = 120 };
+enum { STEPS = 16, MOST_ROWS = 70, FEW_ROWS = 19 };
+#define FEW(slot) hr_##slot##__avx2
 
 /* Of 32 bytes the words of the even ones and those of the odd ones. */
 HR_INLINE void words_of(__m256i bytes, __m256i *even, __m256i *odd) {

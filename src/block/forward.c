@@ -8,6 +8,8 @@
 #include "block/pass.h"
 #include "sched/wait.h"
 
+_Static_assert(HR_KERNEL_ARRAYS + (40 << 10) <= HR_TEAM_STACK, "and what compilers spill");
+
 /* --- One block ------------------------------------------------------------ */
 
 static size_t count_wanted(const hr_request *r) {

@@ -31,8 +31,6 @@
  * both are nothing. */
 #define SPIN_NS UINT64_C(50000)
 #define SPIN_FOR_PASS_NS UINT64_C(100000)
-/* What a pass may take of a thread's stack; most are the sums of an int8 product. */
-#define STACK_BYTES ((size_t)160 << 10)
 #define LINE 64
 #define FAN_IN 8u /* threads that count on one cache line in a barrier */
 
@@ -232,7 +230,7 @@ static size_t stack_left(void) {
 
 static void note_stack(hr_team *team) {
   size_t left = stack_left(), least = atomic_load(&team->stack);
-  if (left >= STACK_BYTES) return;
+  if (left >= HR_TEAM_STACK) return;
   while ((least == 0 || left < least) &&
          !atomic_compare_exchange_weak(&team->stack, &least, left))
     continue;
@@ -463,7 +461,7 @@ static hr_status start(hr_team *team, hr_error *err) {
   return hr_fail(err, HR_ERROR_USAGE,
                  "threads: their stacks have %zu KiB, expected at least %zu (OMP_STACKSIZE and "
                  "ulimit -s set them)",
-                 stack >> 10, STACK_BYTES >> 10);
+                 stack >> 10, HR_TEAM_STACK >> 10);
 }
 
 static hr_status find_shares(hr_team *team, bool batch, hr_error *err) {

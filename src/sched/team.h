@@ -20,6 +20,9 @@ typedef struct hr_team_options {
 /* One thread of a pass: thread counts from 0, threads is the number taking part. */
 typedef void hr_team_fn(void *arg, unsigned thread, unsigned threads);
 
+/* Bytes that a pass may take of a thread's stack. */
+#define HR_TEAM_STACK ((size_t)160 << 10)
+
 /* The errors that hr_team_create has for options that are not valid, without a team. */
 hr_status hr_team_check(const hr_team_options *options, hr_error *err);
 /* NULL with a sentence on failure. The caller owns the result. */

@@ -20,12 +20,13 @@ typedef struct shape {
 } shape;
 
 /* Columns, rows or both go beyond what a back-end does at once, or fill it nearly: the x86
- * tiers keep the sums of up to 153 rows (AVX2 307) of int8 between chunks of 64 (32) blocks, and
- * of 120 rows of floats between the columns that 256 KiB of panels hold. */
+ * tiers keep the sums of up to 153 rows (AVX2 307, Zen 3 70) of int8 between chunks of 64 (32, 16)
+ * blocks, and of 120 rows of floats between the columns that 256 KiB of panels hold. */
 static const size_t large[][3] = {{2048, 17, 11}, {2049, 33, 12},  {2080, 16, 66},
                                   {2080, 33, 145}, {1056, 17, 290}, {4128, 33, 130},
                                   {4200, 5, 23},   {33, 17, 4200},  {3100, 17, 250},
-                                  {6200, 33, 119}, {12320, 17, 13}, {5600, 33, 140}};
+                                  {6200, 33, 119}, {12320, 17, 13}, {5600, 33, 140},
+                                  {1024, 145, 70}};
 enum { LARGE = sizeof large / sizeof *large };
 /* Panels side by side, for every number of rows that might have them. */
 enum { FEW = 12, FEW_N = 80, FEW_K = 2100 };
