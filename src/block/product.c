@@ -95,17 +95,16 @@ static size_t divide_up(size_t a, size_t b) {
   return (a + b - 1) / b;
 }
 
-/* So many rows a thread that each can have rows of its own and read all weights for them: what
- * one step writes the next one then finds in the same thread's caches, which may be far from
- * those of others. */
-enum { OWN_ROWS = 128 };
-
 /* One row: a column is as short as pays for a call, 16 KiB of weights. Many: two
  * panels, which the kernels take side by side. Fewer columns than eight a thread
  * leave no fine tail: those of few rows get narrower, those of many are cut into
- * bands of rows, at least 32 for a call, and so are those that take long, 20 us by AVX-512 VNNI. */
+ * bands of rows, at least 32 for a call, and so are those that take long, 20 us by AVX-512 VNNI.
+ * With OWN_ROWS rows for each of a few threads the bands are theirs: what one step writes the next
+ * one finds in the same thread's caches, which may be far from others', and each reads all
+ * weights, which as many rows pay for. */
 static void cut_product(hr_product_step *s, size_t k, size_t panel_bytes, unsigned threads) {
   enum { CALL_BYTES = 16 << 10, PAIR = 2, TAIL = 8, FEW_ROWS = 32, BAND_MACS = 8 << 20 };
+  enum { OWN_ROWS = 128, FEW_THREADS = 4 };
   _Static_assert(PAIR * HR_PANEL_ROWS % HR_Q8_BLOCK == 0, "for hr_quantizes_at_once");
   s->wide = s->rows == 1 ? CALL_BYTES / panel_bytes : PAIR;
   if (s->rows < HR_MANY_ROWS) s->wide = hr_min_size(s->wide, s->panels / (threads * TAIL));
@@ -115,8 +114,8 @@ static void cut_product(hr_product_step *s, size_t k, size_t panel_bytes, unsign
   size_t by_work = s->rows * k * PAIR * HR_PANEL_ROWS / BAND_MACS;
   s->bands = hr_min_size(bands > by_work ? bands : by_work, s->rows / FEW_ROWS);
   if (threads == 1 || s->bands == 0) s->bands = 1;
-  s->by_rows = threads > 1 && s->rows / threads >= OWN_ROWS;
-  if (s->by_rows) s->bands = s->rows / threads / OWN_ROWS * threads;
+  s->by_rows = threads > 1 && threads <= FEW_THREADS && s->rows / threads >= OWN_ROWS;
+  if (s->by_rows) s->bands = divide_up(s->bands, threads) * threads;
 }
 
 /* Cuts the outputs of matrices side by side. Returns the bytes of a panel. */
