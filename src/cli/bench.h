@@ -15,7 +15,7 @@
 #include "statistics.h"
 #include "synthetic.h"
 
-enum { BENCH_SCHEMA = 5 };
+enum { BENCH_SCHEMA = 6 };
 
 /* A list of numbers as an option gives it. */
 typedef struct bench_numbers {

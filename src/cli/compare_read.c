@@ -11,7 +11,7 @@
 #include "cli.h"
 #include "compare.h"
 
-enum { NEWEST = 5, TYPES = 4, MACHINE_LIMITS = 2, MOST_RESULTS = 4096 };
+enum { NEWEST = 6, TYPES = 4, MACHINE_LIMITS = 2, MOST_RESULTS = 4096 };
 
 /* --- Values ---------------------------------------------------------------------- */
 
@@ -291,7 +291,8 @@ int compare_read(compare *c, const char *path) {
       "the machine's own limits and disturbances are not in it",
       "all of its tests are of one sequence",
       "throttling, the highest frequency and types of weights are not in it",
-      "its limit of reading is of other memory than the weights"};
+      "its limit of reading is of other memory than the weights",
+      "what the form of int8 products allows is not in it"};
   if (f->version < NEWEST)
     note(c, "%s: version %d of the form: %s", f->label, f->version, older[f->version - 1]);
   note_holes(c, f);
