@@ -22,7 +22,8 @@ enum {
   BRIEF_ROUNDS = 5,
   DECODE_ROUNDS = 40,
   MOST_THREADS = 256,
-  MOST_BLOCKS = 6 * MOST_THREADS
+  MOST_BLOCKS = 6 * MOST_THREADS,
+  FETCHED = 18 << 10 /* bytes ahead, where plain reading fetches */
 };
 
 const char *const perf_kernel_groups[] = {"q8", "float", "attention", "decode", "row", NULL};
@@ -223,7 +224,23 @@ static size_t slice_of(const shape *s, size_t rows, double peak) {
   return n > s->n ? s->n : n;
 }
 
-static void prefill(run *r, hr_panel_type type, const shape *s, size_t rows) {
+/* Plain reading of some panels with as many of the form's instructions on registers as some rows
+ * ask for: multiply-adds a second. */
+static double rate_beside(const run *r, bool q8, const hr_product *p, size_t bytes, size_t ahead) {
+  perf_beside_fn *loop = q8 ? r->peaks->tile_beside : r->peaks->beside;
+  double work = q8 ? r->peaks->tile_work : r->peaks->beside_work;
+  double macs = (double)p->n * (double)p->k * (double)p->rows;
+  size_t steps = bytes / PERF_READ_STEP, groups;
+  if (!loop || !steps) return 0;
+  groups = (size_t)(macs / (double)steps / work + 0.5);
+  double start = now(CLOCK_THREAD_CPUTIME_ID);
+  loop(p->panels, steps * PERF_READ_STEP, groups, ahead);
+  return (double)steps * (double)groups * work / (now(CLOCK_THREAD_CPUTIME_ID) - start);
+}
+
+/* Beside each product of memory, in the same rounds, is how well reading its weights and as much
+ * computing overlap on this machine, with what is ahead fetched, or not, by turns. */
+static void prefill(run *r, hr_panel_type type, const shape *s, size_t rows, bool cached) {
   const hr_kernels *t = r->t;
   bool q8 = type == HR_PANEL_Q8;
   void (*loop)(size_t) = q8 ? r->peaks->dot : r->peaks->fma;
@@ -235,7 +252,7 @@ static void prefill(run *r, hr_panel_type type, const shape *s, size_t rows) {
   if (!r->pool.failed) {
     hr_product_fn *call = hr_kernels_product(t, type, rows);
     size_t n = is_brief(r) ? 64 : slice_of(s, rows, peak_rate(loop, work, SHORT)), at = 0;
-    result all = {.rounds = 0};
+    result all = {.rounds = 0}, beside = {.rounds = 0};
     for (int round = -1; round < rounds_of(r, ROUNDS); round++) { /* the first warms up */
       hr_product p = {.panels = panels + at / 16 * panel, .x = x, .x_stride = stride, .k = s->k,
                       .n = n, .rows = rows, .y = y + at, .y_stride = s->n};
@@ -244,7 +261,14 @@ static void prefill(run *r, hr_panel_type type, const shape *s, size_t rows) {
       double start = now(CLOCK_THREAD_CPUTIME_ID);
       for (size_t i = 0; i < calls; i++) call(&p);
       double spent = now(CLOCK_THREAD_CPUTIME_ID) - start;
+      double overlap = 0;
+      if (!cached && !is_brief(r)) { /* of weights that the kernel has not just read */
+        size_t half = s->n / 2 / n * n, other = at + half + n <= s->n ? at + half : at - half;
+        p.panels = panels + other / 16 * panel;
+        overlap = rate_beside(r, q8, &p, n / 16 * panel, round % 2 ? FETCHED : 0);
+      }
       if (round >= 0) keep(&all, each / spent, limit);
+      if (round >= 0 && overlap > 0) keep(&beside, overlap, limit);
       at = at + 2 * n <= s->n ? at + n : 0;
     }
     const char *const names[] = {t->name.product_f32, t->name.product_f16, t->name.product_bf16,
@@ -253,6 +277,11 @@ static void prefill(run *r, hr_panel_type type, const shape *s, size_t rows) {
                            .bound = q8 ? "int8" : "fp32"};
     snprintf(row.shape, sizeof row.shape, "%s n=%zu k=%zu rows=%zu", s->model, s->n, s->k, rows);
     report(r, &row, 2e-9, &all);
+    if (beside.rounds && r->end == PERF_KERNEL_DONE) {
+      size_t used = strlen(row.shape);
+      snprintf(row.shape + used, sizeof row.shape - used, ", registers instead");
+      report(r, &row, 2e-9, &beside);
+    }
   }
   give_back(r);
 }
@@ -280,7 +309,7 @@ static void all_prefill(run *r, bool q8) {
     for (size_t j = 0; j < (is_brief(r) || i == 0 ? 1 : 2); j++)
       for (int type = 0; type < HR_PANEL_TYPES; type++)
         if (q8 == (type == HR_PANEL_Q8) && r->end == PERF_KERNEL_DONE)
-          prefill(r, (hr_panel_type)type, &shapes[i], row_counts[j]);
+          prefill(r, (hr_panel_type)type, &shapes[i], row_counts[j], i == 0);
 }
 
 /* --- Attention of 32 rows of 3 heads over 4,096 keys, all blocks ---------------- */
@@ -412,7 +441,7 @@ typedef struct worker {
   double *starts, *ends; /* of each act */
 } worker;
 
-enum { ACTS = 4, FETCHED = 18 << 10 };
+enum { ACTS = 4 };
 
 static void work(worker *w) {
   for (int act = 0; act < ACTS && w->acts[act]; act++) {

@@ -92,22 +92,34 @@ LOOP(tile_avx512, ONCE, TILE_AVX512)
 
 #define TAKE_YMM(at) "vmovaps " #at "(%0),%%ymm0\n\tvmovaps 32+" #at "(%0),%%ymm1\n\t"
 #define TAKE_ZMM(at) "vmovaps " #at "(%0),%%zmm0\n\tvmovaps 64+" #at "(%0),%%zmm1\n\t"
+#define TAKE_4_YMM TAKE_YMM(0) TAKE_YMM(64) TAKE_YMM(128) TAKE_YMM(192)
 #define ALL_16                                                                           \
   "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
       "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"
-BESIDE(beside_ymm, "vzeroall", TAKE_YMM(0) TAKE_YMM(64) TAKE_YMM(128) TAKE_YMM(192),
+BESIDE(beside_ymm, "vzeroall", TAKE_4_YMM,
        FMA_YMM(2) FMA_YMM(3) FMA_YMM(4) FMA_YMM(5), FMA_YMM(6) FMA_YMM(7) FMA_YMM(8) FMA_YMM(9),
        FMA_YMM(12) FMA_YMM(13) FMA_YMM(14) FMA_YMM(15), "vzeroupper", ALL_16)
 BESIDE(beside_zmm, "vzeroall", TAKE_ZMM(0) TAKE_ZMM(128),
        FMA_ZMM(2) FMA_ZMM(3) FMA_ZMM(4) FMA_ZMM(5), FMA_ZMM(6) FMA_ZMM(7) FMA_ZMM(8) FMA_ZMM(9),
        FMA_ZMM(12) FMA_ZMM(13) FMA_ZMM(14) FMA_ZMM(15), "vzeroupper", ALL_16)
 
+/* What was read lies in sums that a tile begins anew. */
+#define BESIDE_TILE(name, taken, tile) \
+  BESIDE(name, "vzeroall", taken, tile(0), tile(0), tile(0), "vzeroupper", ALL_16)
+BESIDE_TILE(beside_tile_avx2, TAKE_4_YMM, TILE_AVX2)
+BESIDE_TILE(beside_tile_zen3, TAKE_4_YMM, TILE_ZEN3)
+BESIDE_TILE(beside_tile_avxvnni, TAKE_4_YMM, TILE_AVXVNNI)
+BESIDE_TILE(beside_tile_avx512, TAKE_ZMM(0) TAKE_ZMM(128), TILE_AVX512)
+
 static const perf_peaks all[] = {
-    {"avx2", HR_CPU_AVX2, madd_ymm, 320, fma_ymm, 96, tile_avx2, 2560, beside_ymm, 32},
-    {"zen3", HR_CPU_ZEN3, madd_ymm, 320, fma_ymm, 96, tile_zen3, 3072, beside_ymm, 32},
-    {"avxvnni", HR_CPU_AVXVNNI, dot_ymm, 384, fma_ymm, 96, tile_avxvnni, 3072, beside_ymm, 32},
+    {"avx2", HR_CPU_AVX2, madd_ymm, 320, fma_ymm, 96, tile_avx2, 2560, beside_ymm, 32,
+     beside_tile_avx2},
+    {"zen3", HR_CPU_ZEN3, madd_ymm, 320, fma_ymm, 96, tile_zen3, 3072, beside_ymm, 32,
+     beside_tile_zen3},
+    {"avxvnni", HR_CPU_AVXVNNI, dot_ymm, 384, fma_ymm, 96, tile_avxvnni, 3072, beside_ymm, 32,
+     beside_tile_avxvnni},
     {"avx512vnni", HR_CPU_AVX512VNNI, dot_zmm, 768, fma_zmm, 192, tile_avx512, 5120, beside_zmm,
-     64},
+     64, beside_tile_avx512},
 };
 #elif defined(__aarch64__)
 /* Twenty sums, for cores with four pipes and a latency of four. */
@@ -148,12 +160,12 @@ BESIDE(beside_neon, REPEAT_20(ZERO) ZERO(20) ZERO(21), TAKE(0) TAKE(64) TAKE(128
        "v19", "v20", "v21", "v22", "v23", "v24", "v25")
 
 static const perf_peaks all[] = {
-    {"neon", HR_CPU_NEON, widen_neon, 160, fma_neon, 80, NULL, 0, beside_neon, 24},
-    {"dotprod", HR_CPU_DOTPROD, dot_neon, 320, fma_neon, 80, NULL, 0, beside_neon, 24},
-    {"i8mm", HR_CPU_I8MM, matrix_neon, 640, fma_neon, 80, NULL, 0, beside_neon, 24},
+    {"neon", HR_CPU_NEON, widen_neon, 160, fma_neon, 80, NULL, 0, beside_neon, 24, NULL},
+    {"dotprod", HR_CPU_DOTPROD, dot_neon, 320, fma_neon, 80, NULL, 0, beside_neon, 24, NULL},
+    {"i8mm", HR_CPU_I8MM, matrix_neon, 640, fma_neon, 80, NULL, 0, beside_neon, 24, NULL},
 };
 #else
-static const perf_peaks all[] = {{NULL, ~0u, NULL, 0, NULL, 0, NULL, 0, NULL, 0}};
+static const perf_peaks all[] = {{NULL, ~0u, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL}};
 #endif
 
 const perf_peaks *perf_peaks_of(const char *name) {

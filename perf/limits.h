@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+typedef void perf_beside_fn(const char *at, size_t length, size_t groups, size_t ahead);
+
 /* Loops of one set of instructions, with the multiply-adds of one turn: int8
  * products, and the widest fp32 fma; and what the q8 product can reach of the first,
  * all that it does to a tile but without memory (NULL where there is none). */
@@ -23,8 +25,9 @@ typedef struct perf_peaks {
   /* Plain reading of length bytes, a multiple of PERF_READ_STEP, at a multiple of 64, with so many
    * groups of such fma after each step: how well the two overlap here. ahead: how many bytes
    * ahead that is fetched; 0: the CPU finds out by itself. */
-  void (*beside)(const char *at, size_t length, size_t groups, size_t ahead);
+  perf_beside_fn *beside;
   double beside_work; /* multiply-adds of a group */
+  perf_beside_fn *tile_beside; /* the same with groups of what tile does in a turn, or NULL */
 } perf_peaks;
 
 /* The best of what a kernel tier may use, by the features that it needs, so that a new one has
