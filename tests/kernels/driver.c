@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The kernel checks as a plain program, for emulators and for a quick look:
  *   driver [--isa NAME] [--bench] [FAMILY...]
+ *   driver --default      (the tier that this CPU gets by itself)
  * One line for each tier and family, and with --bench one for each slot; status 1 when
  * anything differs. */
 #include <stdio.h>
@@ -11,7 +12,7 @@
 
 typedef struct options {
   const char *isa;
-  bool bench;
+  bool bench, tell_default;
   char **families; /* none: all */
   int count;
 } options;
@@ -68,7 +69,10 @@ static bool run_self_test(const options *o) {
 static int usage(void) {
   char names[200];
   hr_kernels_available(hr_cpu_features(), names, sizeof names);
-  fprintf(stderr, "usage: driver [--isa NAME] [--bench] [FAMILY...]\ntiers here: %s\n", names);
+  fprintf(stderr,
+          "usage: driver [--isa NAME] [--bench] [FAMILY...]\n       driver --default\n"
+          "tiers here: %s\n",
+          names);
   return 2;
 }
 
@@ -76,7 +80,9 @@ int main(int argc, char **argv) {
   options o = {0};
   int at = 1;
   for (; at < argc && argv[at][0] == '-'; at++) {
-    if (strcmp(argv[at], "--bench") == 0)
+    if (strcmp(argv[at], "--default") == 0)
+      o.tell_default = true;
+    else if (strcmp(argv[at], "--bench") == 0)
       o.bench = true;
     else if (strcmp(argv[at], "--isa") == 0 && at + 1 < argc)
       o.isa = argv[++at];
@@ -88,6 +94,11 @@ int main(int argc, char **argv) {
 
   uint32_t features = hr_cpu_features();
   hr_kernels ref, tested;
+  if (o.tell_default) {
+    hr_kernels_select(&ref, features, NULL);
+    puts(ref.isa);
+    return 0;
+  }
   hr_kernels_select(&ref, 0, NULL);
   if (o.isa && !hr_kernels_select(&tested, features, o.isa)) return usage();
   bool good = run_self_test(&o);
