@@ -15,7 +15,7 @@ typedef void perf_beside_fn(const char *at, size_t length, size_t groups, size_t
  * all that it does to a tile but without memory (NULL where there is none). */
 typedef struct perf_peaks {
   const char *name; /* of the tier that brought them */
-  uint32_t needs;   /* the feature that they are */
+  uint32_t needs;   /* the feature that they are, or that tells which CPUs want them so */
   void (*dot)(size_t turns);
   double dot_work;
   void (*fma)(size_t turns);
@@ -30,7 +30,7 @@ typedef struct perf_peaks {
   perf_beside_fn *tile_beside; /* the same with groups of what tile does in a turn, or NULL */
 } perf_peaks;
 
-/* The best of what a kernel tier may use, by the features that it needs, so that a new one has
+/* The best of what a kernel tier may use, by the features that it needs and suits, so that a new one has
  * peaks at once; where its name is another one's, say so beside the figures. NULL for the
  * portable tier, which is no machine's limit. The CPU must have what the tier needs. */
 const perf_peaks *perf_peaks_of(const char *tier);
