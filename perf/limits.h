@@ -30,8 +30,8 @@ typedef struct perf_peaks {
   perf_beside_fn *tile_beside; /* the same with groups of what tile does in a turn, or NULL */
 } perf_peaks;
 
-/* The best of what a kernel tier may use, by the features that it needs and suits, so that a new one has
- * peaks at once; where its name is another one's, say so beside the figures. NULL for the
+/* The best of what a kernel tier may use, by the features that it needs and suits, so that a new
+ * one has peaks at once; where its name is another one's, say so beside the figures. NULL for the
  * portable tier, which is no machine's limit. The CPU must have what the tier needs. */
 const perf_peaks *perf_peaks_of(const char *tier);
 
