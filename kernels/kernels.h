@@ -27,7 +27,7 @@
  * rows and what a cache holds of a head begin at multiples of 64 bytes. Counts and lengths are at
  * least 1 but where 0 is said to do. Outputs lie apart from inputs but where one may be the other,
  * then the whole of it. Any float may be any number, an infinity or NaN. Of the stack a kernel's
- * arrays take HR_KERNEL_ARRAYS bytes at most.
+ * arrays take HR_KERNEL_ARRAYS bytes at most, which those of int8 products come near.
  */
 #ifndef HR_KERNELS_KERNELS_H
 #define HR_KERNELS_KERNELS_H

@@ -238,8 +238,9 @@ static double rate_beside(const run *r, bool q8, const hr_product *p, size_t byt
   return (double)steps * (double)groups * work / (now(CLOCK_THREAD_CPUTIME_ID) - start);
 }
 
-/* Beside each product of memory, in the same rounds, is how well reading its weights and as much
- * computing overlap on this machine, with what is ahead fetched, or not, by turns. */
+/* Beside each product that is not kept in L2, in the same rounds, is how well reading as many
+ * weights, a copy of its own, and as much computing overlap on this machine, with what is ahead
+ * fetched, or not, by turns. Small matrices come from a cache in both. */
 static void prefill(run *r, hr_panel_type type, const shape *s, size_t rows, bool cached) {
   const hr_kernels *t = r->t;
   bool q8 = type == HR_PANEL_Q8;
@@ -247,6 +248,7 @@ static void prefill(run *r, hr_panel_type type, const shape *s, size_t rows, boo
   double work = q8 ? r->peaks->dot_work : r->peaks->fma_work;
   size_t panel = hr_panel_bytes(type, s->k), bytes = (s->n + 15) / 16 * panel, stride;
   char *panels = panels_of(&r->pool, type, bytes);
+  char *copy = cached || is_brief(r) ? NULL : panels_of(&r->pool, type, bytes);
   void *x = activations(r, type, s->k, rows, &stride);
   float *y = memory(&r->pool, rows * s->n * 4);
   if (!r->pool.failed) {
@@ -262,11 +264,8 @@ static void prefill(run *r, hr_panel_type type, const shape *s, size_t rows, boo
       for (size_t i = 0; i < calls; i++) call(&p);
       double spent = now(CLOCK_THREAD_CPUTIME_ID) - start;
       double overlap = 0;
-      if (!cached && !is_brief(r)) { /* of weights that the kernel has not just read */
-        size_t half = s->n / 2 / n * n, other = at + half + n <= s->n ? at + half : at - half;
-        p.panels = panels + other / 16 * panel;
-        overlap = rate_beside(r, q8, &p, n / 16 * panel, round % 2 ? FETCHED : 0);
-      }
+      p.panels = copy ? copy + at / 16 * panel : NULL;
+      if (copy) overlap = rate_beside(r, q8, &p, n / 16 * panel, round % 2 ? FETCHED : 0);
       if (round >= 0) keep(&all, each / spent, limit);
       if (round >= 0 && overlap > 0) keep(&beside, overlap, limit);
       at = at + 2 * n <= s->n ? at + n : 0;

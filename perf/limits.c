@@ -90,26 +90,26 @@ LOOP(tile_zen3, ONCE, TILE_ZEN3)
 LOOP(tile_avxvnni, ONCE, TILE_AVXVNNI)
 LOOP(tile_avx512, ONCE, TILE_AVX512)
 
-#define TAKE_YMM(at) "vmovaps " #at "(%0),%%ymm0\n\tvmovaps 32+" #at "(%0),%%ymm1\n\t"
-#define TAKE_ZMM(at) "vmovaps " #at "(%0),%%zmm0\n\tvmovaps 64+" #at "(%0),%%zmm1\n\t"
-#define TAKE_4_YMM TAKE_YMM(0) TAKE_YMM(64) TAKE_YMM(128) TAKE_YMM(192)
+#define TAKE_YMM(r, at) "vmovaps " #at "(%0),%%ymm" #r "\n\tvmovaps 32+" #at "(%0),%%ymm" #r "\n\t"
+#define TAKE_ZMM(r, at) "vmovaps " #at "(%0),%%zmm" #r "\n\tvmovaps 64+" #at "(%0),%%zmm" #r "\n\t"
+#define TAKE_4_YMM(r) TAKE_YMM(r, 0) TAKE_YMM(r, 64) TAKE_YMM(r, 128) TAKE_YMM(r, 192)
 #define ALL_16                                                                           \
   "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
       "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"
-BESIDE(beside_ymm, "vzeroall", TAKE_4_YMM,
+BESIDE(beside_ymm, "vzeroall", TAKE_4_YMM(0),
        FMA_YMM(2) FMA_YMM(3) FMA_YMM(4) FMA_YMM(5), FMA_YMM(6) FMA_YMM(7) FMA_YMM(8) FMA_YMM(9),
        FMA_YMM(12) FMA_YMM(13) FMA_YMM(14) FMA_YMM(15), "vzeroupper", ALL_16)
-BESIDE(beside_zmm, "vzeroall", TAKE_ZMM(0) TAKE_ZMM(128),
+BESIDE(beside_zmm, "vzeroall", TAKE_ZMM(0, 0) TAKE_ZMM(0, 128),
        FMA_ZMM(2) FMA_ZMM(3) FMA_ZMM(4) FMA_ZMM(5), FMA_ZMM(6) FMA_ZMM(7) FMA_ZMM(8) FMA_ZMM(9),
        FMA_ZMM(12) FMA_ZMM(13) FMA_ZMM(14) FMA_ZMM(15), "vzeroupper", ALL_16)
 
-/* What was read lies in sums that a tile begins anew. */
+/* What is read goes where no instruction of a tile waits for it. */
 #define BESIDE_TILE(name, taken, tile) \
   BESIDE(name, "vzeroall", taken, tile(0), tile(0), tile(0), "vzeroupper", ALL_16)
-BESIDE_TILE(beside_tile_avx2, TAKE_4_YMM, TILE_AVX2)
-BESIDE_TILE(beside_tile_zen3, TAKE_4_YMM, TILE_ZEN3)
-BESIDE_TILE(beside_tile_avxvnni, TAKE_4_YMM, TILE_AVXVNNI)
-BESIDE_TILE(beside_tile_avx512, TAKE_ZMM(0) TAKE_ZMM(128), TILE_AVX512)
+BESIDE_TILE(beside_tile_avx2, TAKE_4_YMM(15), TILE_AVX2)
+BESIDE_TILE(beside_tile_zen3, TAKE_4_YMM(15), TILE_ZEN3)
+BESIDE_TILE(beside_tile_avxvnni, TAKE_4_YMM(15), TILE_AVXVNNI)
+BESIDE_TILE(beside_tile_avx512, TAKE_ZMM(15, 0) TAKE_ZMM(15, 128), TILE_AVX512)
 
 static const perf_peaks all[] = {
     {"avx2", HR_CPU_AVX2, madd_ymm, 320, fma_ymm, 96, tile_avx2, 2560, beside_ymm, 32,

@@ -221,7 +221,7 @@ Test(compare, other_versions_of_the_form) {
   finish(&r);
   r = compared(BOTH "sed 's/\"schema_version\": 6/\"schema_version\": 5/; /\"form\": /d' "
                     "board.json >old.json; $H compare laptop.json old.json");
-  EXPECT_WORDS(r.err, "note: old: version 5 of the form: what the form of int8 products allows");
+  EXPECT_WORDS(r.err, "note: old: version 5 of the form: the share of what int8 products can have");
   EXPECT_WORDS(r.out, "laptop is 10.00 times as fast as old");
   finish(&r);
   /* what version 1 had not */

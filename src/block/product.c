@@ -115,7 +115,10 @@ static void cut_product(hr_product_step *s, size_t k, size_t panel_bytes, unsign
   s->bands = hr_min_size(bands > by_work ? bands : by_work, s->rows / FEW_ROWS);
   if (threads == 1 || s->bands == 0) s->bands = 1;
   s->by_rows = threads > 1 && threads <= FEW_THREADS && s->rows / threads >= OWN_ROWS;
-  if (s->by_rows) s->bands = divide_up(s->bands, threads) * threads;
+  if (s->by_rows) {
+    size_t each = divide_up(s->bands, threads), most = s->rows / FEW_ROWS / threads;
+    s->bands = hr_min_size(each, most) * threads;
+  }
 }
 
 /* Cuts the outputs of matrices side by side. Returns the bytes of a panel. */

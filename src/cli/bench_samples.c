@@ -303,7 +303,7 @@ static int run_rounds(bench *b) {
 
 /* Other work on the machine shows in the limits, which should not move. */
 static void warn_of_limits(bench *b) {
-  static const char *const names[BENCH_BARRIER] = {"read", "int8", "fp32", "int8 form"};
+  static const char *const names[BENCH_BARRIER] = {"read", "int8", "fp32", "int8_form"};
   for (size_t p = 0; p < b->places; p++)
     for (size_t j = 0; j < 2; j++) {
       const bench_limits *l = &b->place[p].limits[j];

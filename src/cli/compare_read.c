@@ -292,7 +292,7 @@ int compare_read(compare *c, const char *path) {
       "all of its tests are of one sequence",
       "throttling, the highest frequency and types of weights are not in it",
       "its limit of reading is of other memory than the weights",
-      "what the form of int8 products allows is not in it"};
+      "the share of what int8 products can have by themselves, `of form`, is not in it"};
   if (f->version < NEWEST)
     note(c, "%s: version %d of the form: %s", f->label, f->version, older[f->version - 1]);
   note_holes(c, f);

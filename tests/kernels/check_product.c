@@ -10,7 +10,7 @@ static const size_t ks[] = {1,   2,   7,   31,  32,  33,  63,   64,   65,  96,
                             160, 480, 511, 512, 513, 544, 1024, 1056, 1100};
 static const size_t ns[] = {1, 3, 15, 16, 17, 31, 32, 33, 48, 49, 63, 64, 65, 79, 80, 97, 130};
 static const size_t row_counts[] = {1, 2,  3,  4,  5,  6,  7,  8,  9, 10,
-                                    11, 12, 13, 14, 15, 16, 17, 33, 65};
+                                    11, 12, 13, 14, 15, 16, 17, 19, 20, 33, 65};
 enum { KS = sizeof ks / sizeof *ks, NS = sizeof ns / sizeof *ns };
 enum { ROW_COUNTS = sizeof row_counts / sizeof *row_counts };
 
