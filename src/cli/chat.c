@@ -358,6 +358,7 @@ static int talk(chat *c) {
   int status = HR_OK;
   bool leave = false;
   while (!leave && goes_on(c, status)) {
+    if (cli_interrupted() && c->interactive) cli_interrupt_done(); /* since the answer's end */
     if (cli_interrupted() || cli_output_failed()) break;
     cli_line got = cli_lines_next(c->lines, &line);
     status = HR_OK;

@@ -17,8 +17,8 @@ static void note_interrupt(int signal_number) {
 }
 
 /* Without SA_RESTART: a read that waits for a prompt is to end. */
-void cli_catch_interrupt(void) {
-  struct sigaction action = {.sa_handler = note_interrupt, .sa_flags = (int)SA_RESETHAND};
+static void catch_with(int flags) {
+  struct sigaction action = {.sa_handler = note_interrupt, .sa_flags = flags};
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
@@ -26,6 +26,14 @@ void cli_catch_interrupt(void) {
   struct sigaction before;
   if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
     sigaction(SIGHUP, &action, NULL);
+}
+
+void cli_catch_interrupt(void) {
+  catch_with((int)SA_RESETHAND);
+}
+
+void cli_catch_interrupts(void) {
+  catch_with(0);
 }
 
 bool cli_interrupted(void) {

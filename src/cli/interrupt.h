@@ -9,6 +9,9 @@
 /* From now on the first SIGINT or SIGTERM only sets a flag; the second one kills. As the
  * first process of a container, too, which signals without a handler do not reach. */
 void cli_catch_interrupt(void);
+/* The same of all that come, until that is called again: at a prompt none ends the program,
+ * whichever thread the system gives it to. */
+void cli_catch_interrupts(void);
 bool cli_interrupted(void);
 /* Forgets an interrupt that has been dealt with; the next one sets the flag again. A
  * SIGTERM is never forgotten. */

@@ -122,9 +122,11 @@ static cli_line edit_line(cli_lines *lines, cli_bytes *line) {
   sigaddset(&interrupt, SIGINT);
   sigaddset(&interrupt, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &interrupt, &before);
+  cli_catch_interrupts();
   errno = 0;
-  const char *text = el_gets(lines->editor, &count);
+  const char *text = cli_interrupted() ? NULL : el_gets(lines->editor, &count);
   int why = errno;
+  cli_catch_interrupt();
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   if (cli_interrupted() || (count < 0 && why == EINTR)) return CLI_LINE_INTERRUPTED;
   if (!text || count <= 0) return CLI_LINE_END;
