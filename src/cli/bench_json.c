@@ -337,9 +337,8 @@ static json_t *json_result(const bench *b, const bench_test *t) {
       "first_token_seconds", first, "amount", "int8_macs", t->work.int8_macs, "float_macs",
       t->work.float_macs, "bytes", t->work.bytes, "barriers", t->work.barriers, "limit",
       json_bound(t, &r), "form", json_form(t, &r), "reading", json_reading(t, &r), "disturbed",
-      json_disturbed(b, t),
-      "energy", json_energy(b, t, &r), "mhz_samples", json_state(t, false), "celsius_samples",
-      json_state(t, true), "throttled_samples", json_throttled(t), "most_mhz",
+      json_disturbed(b, t), "energy", json_energy(b, t, &r), "mhz_samples", json_state(t, false),
+      "celsius_samples", json_state(t, true), "throttled_samples", json_throttled(t), "most_mhz",
       json_number(t->place->most_mhz), "digest", digest, "profile", bench_profile_json(t));
 }
 
