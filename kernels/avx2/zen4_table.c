@@ -10,4 +10,5 @@ void hr_zen4_fill(hr_kernels *table) {
   HR_KERNEL_SET(table, product_one_f32, zen4);
   HR_KERNEL_SET(table, product_one_f16, zen4);
   HR_KERNEL_SET(table, product_one_bf16, zen4);
+  HR_KERNEL_SET(table, attend_f16, zen4);
 }
