@@ -128,6 +128,9 @@ typedef struct hr_query {
 typedef struct hr_attend {
   const void *keys;     /* of the block, see layout.h; what is read ahead lies behind them */
   const void *values;
+  const void *next_keys;   /* of the block that is likely to come next, which a kernel may fetch */
+  const void *next_values; /* meanwhile: */
+  uint32_t next_count;     /* so many of its first keys; 0: not known, those may be NULL */
   uint32_t width;       /* d */
   uint32_t block;       /* keys block * 256 .. block * 256 + 255 */
   float cap;            /* 0: none */

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * Attention's products, scores and sums of values, for the tier whose file includes this and says
- * its tile: ROWS (up to 12) queries together, ACCUMULATORS registers of sixteen lanes; and WEIGH,
- * the function between them (attention_weights.h). Arithmetic: kernels/kernels.h. */
+ * its tile: ROWS (up to 12) queries together, ACCUMULATORS registers of sixteen lanes; WEIGH,
+ * the function between them (attention_weights.h); and what FETCH_ROWS queries and more fetch:
+ * what lies NEAR bytes behind what is read, into the first cache, and, if FAR is not 0, into the
+ * second the block that comes next. Arithmetic: kernels/kernels.h. */
 #include <string.h>
 
 #include "kernels/avx2/lanes.h"
@@ -17,6 +19,14 @@ HR_INLINE size_t cached_bytes(cache_type type, size_t n) {
   return n * (type == CACHE_F32 ? sizeof(float) : sizeof(uint16_t));
 }
 
+/* With few queries the memory sets the pace: with every n elements that are read, as many are
+ * fetched of what comes next. Keys, values and the next block's keys are one stream, where it
+ * is near. NEAR is not a multiple of 4 KiB: what is fetched would take the places, in the sets of
+ * the first cache, of what is read. */
+typedef struct fetching {
+  const char *near, *far, *far_end;
+} fetching;
+
 /* Queries that are worked on together, what each sees of the block, counted
  * from the block's start, and what they all see. */
 typedef struct group {
@@ -24,24 +34,30 @@ typedef struct group {
   const hr_query *query[ROWS];
   size_t first[ROWS], end[ROWS];
   size_t first_any, end_any, first_all, end_all;
-  const char *ahead; /* what will be read after the present keys or values */
+  bool leads; /* the first group of the block's */
+  fetching ahead;
   _Alignas(64) float s[ROWS][HR_KEY_BLOCK];
 } group;
 
-/* With few queries the memory sets the pace: with every n elements that are read, as many are
- * fetched of what comes next. Keys, values and the next block's keys are one stream, and so
- * far ahead in it that what a read waits for is in the first cache by then. Not a multiple of
- * 4 KiB: what is fetched would take the places, in the sets of that cache, of what is read. */
-enum { AHEAD = 18 << 10 };
-
-/* What to fetch while reading from there. Where the queries see a block in part nothing follows. */
-HR_INLINE const char *next_of(const group *g, const char *from) {
-  return g->end_any == HR_KEY_BLOCK ? from + AHEAD : from;
+/* What to fetch while reading from there, if `next`, some bytes, is what the next block has in its
+ * place: all of it once. Where the queries see a block in part nothing lies behind. */
+HR_INLINE void look_ahead(const hr_attend *a, group *g, const char *from, const char *next,
+                          size_t bytes) {
+  g->ahead.near = g->end_any == HR_KEY_BLOCK ? from + NEAR : from;
+  if (!FAR) return;
+  bool fetched = g->leads && a->next_count > 0;
+  g->ahead.far = fetched ? next : from;
+  g->ahead.far_end = fetched ? next + bytes : from;
 }
 
-HR_INLINE const char *fetch(cache_type type, const char *ahead, size_t n) {
-  for (size_t i = 0; i < cached_bytes(type, n); i += 64) _mm_prefetch(ahead + i, _MM_HINT_T0);
-  return ahead + cached_bytes(type, n);
+HR_INLINE void fetch(cache_type type, size_t rows, fetching *a, size_t n) {
+  if (rows < FETCH_ROWS) return;
+  for (size_t i = 0; i < cached_bytes(type, n); i += 64) {
+    _mm_prefetch(a->near + i, _MM_HINT_T0);
+    if (FAR) _mm_prefetch(a->far + i, _MM_HINT_T1);
+  }
+  a->near += cached_bytes(type, n);
+  if (FAR) a->far += a->far < a->far_end ? cached_bytes(type, n) : 0;
 }
 
 enum { PARTS = 8 };
@@ -69,7 +85,7 @@ HR_INLINE void score_tile(const hr_attend *a, cache_type type, size_t parts, siz
                           size_t j) {
   lanes c[ROWS][PARTS];
   const float *q[ROWS];
-  const char *ahead = g->ahead;
+  fetching ahead = g->ahead;
   const char *key = (const char *)a->keys + cached_bytes(type, hr_key_at(a->width, j));
   HR_UNROLL for (size_t r = 0; r < rows; r++) {
     q[r] = g->query[r]->q;
@@ -78,7 +94,7 @@ HR_INLINE void score_tile(const hr_attend *a, cache_type type, size_t parts, siz
   /* Two elements a turn are faster, but compilers spill where single sums fill the registers. */
   size_t i = 0, n = parts == 1 && rows > 1 ? 1 : 2;
   for (; i + n <= a->width; i += n) {
-    ahead = fetch(type, ahead, n * parts * 16);
+    fetch(type, rows, &ahead, n * parts * 16);
     HR_UNROLL for (size_t e = 0; e < n; e++) score_step(type, key, parts, rows, q, i + e, c);
   }
   if (i < a->width) score_step(type, key, parts, rows, q, i, c);
@@ -90,7 +106,8 @@ HR_INLINE void score_tile(const hr_attend *a, cache_type type, size_t parts, siz
 /* All keys that some query sees; what lies outside a query's range is computed and never read. */
 HR_INLINE void scores(const hr_attend *a, cache_type type, size_t rows, group *g) {
   size_t most = side_by_side(rows, 4), j = g->first_any / (16 * most) * (16 * most);
-  g->ahead = next_of(g, (const char *)a->keys + cached_bytes(type, j * a->width));
+  look_ahead(a, g, (const char *)a->keys + cached_bytes(type, j * a->width), a->next_keys,
+             cached_bytes(type, hr_round_up(a->next_count, HR_KEY_PANEL) * a->width));
   if (most >= 4)
     for (; j + 48 < g->end_any; j += 64) score_tile(a, type, 4, rows, g, j);
   if (most >= 2)
@@ -122,13 +139,13 @@ HR_INLINE void value_tile(const hr_attend *a, cache_type type, size_t parts, siz
                           const hr_query *const *query, const float *s, group *g, size_t begin,
                           size_t end, size_t i) {
   lanes c[ROWS][PARTS];
-  const char *ahead = g->ahead;
+  fetching ahead = g->ahead;
   const char *value = (const char *)a->values + cached_bytes(type, begin * g->padded + i);
   const size_t step = cached_bytes(type, g->padded);
   HR_UNROLL for (size_t r = 0; r < rows; r++)
     HR_UNROLL for (size_t p = 0; p < parts; p++) c[r][p] = lanes_load(query[r]->out + i + p * 16);
   for (size_t j = begin; j < end; j++, value += step) {
-    ahead = fetch(type, ahead, parts * 16);
+    fetch(type, rows, &ahead, parts * 16);
     value_step(type, value, parts, rows, s + j, c);
   }
   HR_UNROLL for (size_t r = 0; r < rows; r++)
@@ -155,7 +172,8 @@ HR_INLINE void values(const hr_attend *a, cache_type type, size_t rows,
  * group see, then the common ones, then the rest. */
 HR_INLINE void all_values(const hr_attend *a, cache_type type, size_t rows, group *g) {
   bool common = g->first_all < g->end_all;
-  g->ahead = next_of(g, (const char *)a->values + cached_bytes(type, g->first_any * g->padded));
+  look_ahead(a, g, (const char *)a->values + cached_bytes(type, g->first_any * g->padded),
+             a->next_values, cached_bytes(type, a->next_count * g->padded));
   for (size_t r = 0; r < rows; r++) {
     memset(g->query[r]->out, 0, g->padded * sizeof(float));
     values(a, type, 1, &g->query[r], g->s[r], g, g->first[r], common ? g->first_all : g->end[r]);
@@ -205,6 +223,7 @@ HR_INLINE void attend(const hr_attend *a, cache_type type) {
   for (size_t i = 0, n; i < a->count; i += n) {
     n = tile_rows(a->count - i, ROWS);
     g.count = 0;
+    g.leads = i == 0;
     for (size_t r = 0; r < n; r++) group_add(&g, &a->queries[i + r]);
     switch (g.count) {
 #define ROWS_CASE(rows) \

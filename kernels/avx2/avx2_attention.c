@@ -3,6 +3,9 @@
 #define WEIGH hr_weigh__avx2
 #define ROWS 6
 #define ACCUMULATORS 5
+#define FETCH_ROWS 1
+#define NEAR (18 << 10)
+#define FAR 0
 #include "kernels/avx2/attention_kernels.h"
 #include "kernels/avx2/attention_weights.h"
 

@@ -3,6 +3,9 @@
 #define WEIGH hr_weigh__avx512vnni
 #define ROWS 12
 #define ACCUMULATORS 24
+#define FETCH_ROWS 1
+#define NEAR (18 << 10)
+#define FAR 0
 #include "kernels/avx2/attention_kernels.h"
 #include "kernels/avx2/attention_weights.h"
 

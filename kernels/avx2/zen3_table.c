@@ -9,4 +9,5 @@ void hr_zen3_fill(hr_kernels *table) {
   HR_KERNEL_SET(table, product_bf16, zen3);
   HR_KERNEL_SET(table, product_one_f16, zen3);
   HR_KERNEL_SET(table, product_one_bf16, zen3);
+  HR_KERNEL_SET(table, attend_f16, zen3);
 }

@@ -119,15 +119,27 @@ static hr_query query_of(const hr_pass *pass, const hr_span *span, uint32_t laye
   };
 }
 
-static void attend_block(const hr_pass *pass, const hr_span *span, uint32_t layer, size_t kv_head,
-                         size_t block, const hr_query *query, size_t count) {
+/* A block of keys of a key/value head. */
+typedef struct place {
+  size_t kv_head, block;
+} place;
+
+/* Queries against a block of keys. next: what they, or others of the same text that see keys up to
+ * `end`, are likely to meet next; NULL: not known. */
+static void attend_block(const hr_pass *pass, const hr_span *span, uint32_t layer, place at,
+                         const place *next, size_t end, const hr_query *query, size_t count) {
   const hr_description *d = &pass->model->description;
-  cached_block cached = block_of(pass, span, layer, kv_head, block);
+  cached_block cached = block_of(pass, span, layer, at.kv_head, at.block), later = {NULL, NULL};
+  size_t left = next ? end - next->block * HR_KEY_BLOCK : 0;
+  if (next) later = block_of(pass, span, layer, next->kv_head, next->block);
   hr_attend attend = {
       .keys = cached.keys,
       .values = cached.values,
+      .next_keys = later.keys,
+      .next_values = later.values,
+      .next_count = (uint32_t)hr_min_size(left, HR_KEY_BLOCK),
       .width = d->head_width,
-      .block = (uint32_t)block,
+      .block = (uint32_t)at.block,
       .cap = d->score_cap,
       .queries = query,
       .count = count,
@@ -176,9 +188,10 @@ static void merge_block(const hr_pass *pass, unsigned thread, size_t block, size
 }
 
 /* Rows of one text and one key/value head against all their keys, blocks ascending.
- * A query's first block is written straight into its running result. */
+ * A query's first block is written straight into its running result. The next head is attended to
+ * by the same rows afterwards, if `more`. */
 static void attend_tile(hr_pass *pass, unsigned thread, const hr_span *span, uint32_t layer,
-                        size_t kv_head, hr_range rows) {
+                        size_t kv_head, hr_range rows, bool more) {
   const hr_description *d = &pass->model->description;
   hr_workspace *ws = pass->ws;
   hr_private *own = &ws->private[thread];
@@ -197,7 +210,10 @@ static void attend_tile(hr_pass *pass, unsigned thread, const hr_span *span, uin
       own->query[i].sum = running ? &own->sum[i] : &own->block_sum[i];
       own->query[i].out = (running ? own->out : own->block_out) + i * ws->out_stride;
     }
-    attend_block(pass, span, layer, kv_head, block, own->query, count);
+    bool last = (block + 1) * HR_KEY_BLOCK >= end;
+    place next = last ? (place){kv_head + 1, begin} : (place){kv_head, block + 1};
+    attend_block(pass, span, layer, (place){kv_head, block}, last && !more ? NULL : &next, end,
+                 own->query, count);
     merge_block(pass, thread, block, count);
   }
   for (size_t i = 0; i < count; i++)
@@ -225,21 +241,21 @@ static void place_queries(const hr_pass *pass, unsigned thread, uint32_t layer, 
 
 /* One row and one block of keys of one key/value head, by itself. The block that the row's key
  * belongs to gets it from whoever attends to it. */
-static void attend_part(const hr_pass *pass, unsigned thread, uint32_t layer, size_t kv_head,
-                        size_t block) {
+static void attend_part(const hr_pass *pass, unsigned thread, uint32_t layer, place at,
+                        const place *next) {
   const hr_description *d = &pass->model->description;
   const hr_workspace *ws = pass->ws;
   const hr_private *own = &ws->private[thread];
   size_t group = d->heads / d->kv_heads;
   for (size_t g = 0; g < group; g++) {
-    size_t head = kv_head * group + g, at = head * most_blocks(ws) + block;
-    own->query[g] = query_of(pass, pass->span, layer, 0, head, &ws->part_max[at],
-                             &ws->part_sum[at], ws->part_out + at * ws->out_stride);
+    size_t head = at.kv_head * group + g, part = head * most_blocks(ws) + at.block;
+    own->query[g] = query_of(pass, pass->span, layer, 0, head, &ws->part_max[part],
+                             &ws->part_sum[part], ws->part_out + part * ws->out_stride);
     own->query[g].q = own->block_out + g * ws->out_stride;
   }
-  if (block == pass->span->text.start / HR_KEY_BLOCK) place_key(pass, layer, 0, kv_head);
+  if (at.block == pass->span->text.start / HR_KEY_BLOCK) place_key(pass, layer, 0, at.kv_head);
   hr_mark(pass, thread, HR_PART_PLACE);
-  attend_block(pass, pass->span, layer, kv_head, block, own->query, group);
+  attend_block(pass, pass->span, layer, at, next, own->query->end, own->query, group);
   hr_mark(pass, thread, HR_PART_ATTENTION);
 }
 
@@ -261,6 +277,14 @@ static size_t bytes_of_key(const hr_pass *pass) {
   return (size_t)pass->model->description.head_width * 2 * (pass->cache->half ? 2 : 4);
 }
 
+/* Of (head, block) units the one to fetch while a thread is at another; that one itself: none. A
+ * head's last block may have so few keys that the one behind it would not be fetched during it. */
+static size_t next_unit(const hr_step *step, size_t unit, size_t blocks, size_t last_keys) {
+  bool brief = (unit + 1) % blocks + 1 == blocks && last_keys < HR_KEY_BLOCK / 2;
+  size_t next = unit + (brief && hr_is_own(step, unit + 2) ? 2 : 1);
+  return hr_is_own(step, next) ? next : unit;
+}
+
 /* One row over many blocks of keys: every (head, block) on its own, then each
  * head's blocks are merged in ascending order. */
 static void attend_along_keys(hr_pass *pass, unsigned thread, unsigned threads, uint32_t layer,
@@ -270,13 +294,15 @@ static void attend_along_keys(hr_pass *pass, unsigned thread, unsigned threads, 
   hr_step step = hr_begin_step(pass, thread, threads, d->kv_heads * blocks,
                                HR_KEY_BLOCK * bytes_of_key(pass));
   step.tiles.single = true;
-  size_t placed = SIZE_MAX;
+  size_t placed = SIZE_MAX, last_keys = pass->span->text.start % HR_KEY_BLOCK + 1;
   for (hr_range run; hr_next_run(&step, &run);)
     for (size_t u = run.begin; u < run.end; u++) {
-      size_t kv_head = u / blocks;
-      if (kv_head != placed) place_queries(pass, thread, layer, kv_head);
-      placed = kv_head;
-      attend_part(pass, thread, layer, kv_head, first_block + u % blocks);
+      size_t after = next_unit(&step, u, blocks, last_keys);
+      place at = {u / blocks, first_block + u % blocks};
+      place next = {after / blocks, first_block + after % blocks};
+      if (at.kv_head != placed) place_queries(pass, thread, layer, at.kv_head);
+      placed = at.kv_head;
+      attend_part(pass, thread, layer, at, after > u ? &next : NULL);
     }
   hr_end_step(pass, thread, HR_PART_ATTENTION);
 
@@ -309,7 +335,7 @@ static void attend_rows(hr_pass *pass, unsigned thread, unsigned threads, uint32
     for (size_t u = run.begin; u < run.end; u++) {
       const hr_span *span;
       hr_range rows = tile_of(pass, tiles - 1 - u % tiles, &span);
-      attend_tile(pass, thread, span, layer, u / tiles, rows);
+      attend_tile(pass, thread, span, layer, u / tiles, rows, false);
     }
 }
 
@@ -324,7 +350,7 @@ static void attend_few_keys(hr_pass *pass, unsigned thread, unsigned threads, ui
     for (size_t h = run.begin; h < run.end; h++) {
       place_head(pass, layer, 0, h, true);
       hr_mark(pass, thread, HR_PART_PLACE);
-      attend_tile(pass, thread, pass->span, layer, h, (hr_range){0, 1});
+      attend_tile(pass, thread, pass->span, layer, h, (hr_range){0, 1}, hr_is_own(&step, h + 1));
       hr_mark(pass, thread, HR_PART_ATTENTION);
     }
 }

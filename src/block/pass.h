@@ -146,6 +146,12 @@ static inline bool hr_next_run(hr_step *step, hr_range *run) {
   return true;
 }
 
+/* Whether a unit belongs to the thread's share from the start: what it is likely to do. */
+static inline bool hr_is_own(const hr_step *step, size_t unit) {
+  hr_tiles_run own = hr_tiles_share(&step->tiles, step->tiles.thread);
+  return unit >= own.begin * step->unit && unit < hr_min_size(own.end * step->unit, step->count);
+}
+
 /* Waits for the other threads; what they wrote is there then. The time since the
  * last mark was spent on a part. */
 void hr_end_step(hr_pass *pass, unsigned thread, hr_part part);

@@ -121,6 +121,9 @@ static void scene_new(scene *s, hr_attend_fn *slot, uint64_t seed, bool half, si
   set_queries(&random, s);
   s->attend.keys = s->keys.data;
   s->attend.values = s->values.data;
+  s->attend.next_keys = s->keys.data; /* what is fetched makes no difference */
+  s->attend.next_values = s->values.data;
+  s->attend.next_count = (uint32_t)hr_random_below(&random, s->positions + 1);
   s->attend.queries = s->queries;
 }
 
