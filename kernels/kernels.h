@@ -20,6 +20,7 @@
  *   norms, softmax      by a row
  *   attend              queries by 1; a call is one block of keys of one head
  *   attend_merge        queries by 1, elements by 16, each call with the old m and l
+ *   attend_join         not
  *   stores              by a key or value
  *   rope_pairs          pairs by 1; rope_halves by a head
  *   activations, maps, add, scale, divide, conversions   elements by 1
@@ -146,6 +147,10 @@ typedef void hr_attend_fn(const hr_attend *attend);
 typedef void hr_attend_merge_fn(size_t queries, float *m, float *l, float *o, const float *bm,
                                 const float *bl, const float *bo, size_t n);
 
+/* Merges the results of some blocks of one query, at least one, m[blocks], l[blocks] and
+ * o[blocks][n], into those of the first: each later one as attend_merge does, ascending. */
+typedef void hr_attend_join_fn(size_t blocks, float *m, float *l, float *o, size_t n);
+
 /* Puts one key (value) of width floats into the keys (values) of a block, at a position counted
  * from the block's first, rounded to the cache's type to nearest even. What lies past a value's
  * width is not touched. */
@@ -201,6 +206,7 @@ typedef void hr_narrow_fn(const float *x, uint16_t *y, size_t n);
   X(hr_attend_fn, attend_f32)          \
   X(hr_attend_fn, attend_f16)          \
   X(hr_attend_merge_fn, attend_merge)  \
+  X(hr_attend_join_fn, attend_join)    \
   X(hr_store_fn, store_key_f32)        \
   X(hr_store_fn, store_key_f16)        \
   X(hr_store_fn, store_value_f32)      \

@@ -694,6 +694,10 @@ typedef struct rows {
     float max = 0, sum = 1, zero = 0;                                                            \
     t->attend_merge(1, &max, &sum, d->y, &zero, &zero, d->x, WIDTH);                             \
   })                                                                                             \
+  SLOT(attend_join, WIDTH * 4, {                                                                 \
+    float max[16] = {0}, sum[16] = {0};                                                          \
+    t->attend_join(16, max, sum, d->y, WIDTH / 16);                                              \
+  })                                                                                             \
   SLOT(store_key_f32, WIDTH * 4, t->store_key_f32(d->x, WIDTH, d->packed, 0))                    \
   SLOT(store_key_f16, WIDTH * 4, t->store_key_f16(d->x, WIDTH, d->packed, 0))                    \
   SLOT(store_value_f32, WIDTH * 4, t->store_value_f32(d->x, WIDTH, d->packed, 0))                \

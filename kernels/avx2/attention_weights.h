@@ -119,3 +119,36 @@ void KERNEL(attend_merge)(size_t queries, float *m, float *l, float *o, const fl
     merge_some(some, m + q, l + q, o + q * n, bm + q, bl + q, bo + q * n, n);
   }
 }
+
+/* Up to sixteen later blocks: all their factors at once, because only the maxima wait for each
+ * other. */
+HR_INLINE void join_some(size_t later, float *m, float *l, float *o, const float *bm,
+                         const float *bl, const float *bo, size_t n) {
+  _Alignas(64) float running[16] = {0}, larger[16] = {0}, a[16], b[16];
+  float most = *m, sum = *l;
+  for (size_t i = 0; i < later; i++) {
+    running[i] = most;
+    most = bm[i] > most ? bm[i] : most;
+    larger[i] = most;
+  }
+  lanes top = lanes_load(larger);
+  lanes_store(a, lanes_exp_below(lanes_sub(lanes_load(running), top)));
+  lanes_store(b, lanes_exp_below(lanes_sub(lanes_load_up_to(bm, later), top)));
+  for (size_t i = 0; i < later; i++) sum = __builtin_fmaf(bl[i], b[i], sum * a[i]);
+  *m = most;
+  *l = sum;
+  for (size_t j = 0; j < n; j += 16) {
+    lanes c = lanes_load(o + j);
+    for (size_t i = 0; i < later; i++)
+      c = lanes_fma(lanes_load(bo + i * n + j), lanes_spread(b + i),
+                    lanes_mul(c, lanes_spread(a + i)));
+    lanes_store(o + j, c);
+  }
+}
+
+void KERNEL(attend_join)(size_t blocks, float *m, float *l, float *o, size_t n) {
+  for (size_t b = 1, some; b < blocks; b += some) {
+    some = blocks - b < 16 ? blocks - b : 16;
+    join_some(some, m, l, o, m + b, l + b, o + b * n, n);
+  }
+}

@@ -29,6 +29,7 @@ HR_KERNEL_SLOTS(HR_SLOT)
   X(attend_f32)                       \
   X(attend_f16)                       \
   X(attend_merge)                     \
+  X(attend_join)                      \
   X(store_key_f32)                    \
   X(store_key_f16)                    \
   X(store_value_f32)                  \

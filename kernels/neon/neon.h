@@ -26,6 +26,7 @@
   X(hr_attend_fn, attend_f32)          \
   X(hr_attend_fn, attend_f16)          \
   X(hr_attend_merge_fn, attend_merge)  \
+  X(hr_attend_join_fn, attend_join)    \
   X(hr_store_fn, store_key_f16)        \
   X(hr_store_fn, store_value_f16)      \
   X(hr_rope_fn, rope_pairs)            \

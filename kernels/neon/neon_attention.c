@@ -180,3 +180,8 @@ void hr_attend_merge__neon(size_t queries, float *m, float *l, float *o, const f
     }
   }
 }
+
+void hr_attend_join__neon(size_t blocks, float *m, float *l, float *o, size_t n) {
+  for (size_t b = 1; b < blocks; b++)
+    hr_attend_merge__neon(1, m, l, o, m + b, l + b, o + b * n, n);
+}

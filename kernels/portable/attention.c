@@ -79,6 +79,11 @@ void hr_attend_merge__portable(size_t queries, float *m, float *l, float *o, con
   }
 }
 
+void hr_attend_join__portable(size_t blocks, float *m, float *l, float *o, size_t n) {
+  for (size_t b = 1; b < blocks; b++)
+    hr_attend_merge__portable(1, m, l, o, m + b, l + b, o + b * n, n);
+}
+
 void hr_store_key_f32__portable(const float *x, size_t width, void *block, size_t position) {
   float *out = (float *)block + hr_key_at(width, position);
   for (size_t i = 0; i < width; i++) out[i * HR_KEY_PANEL] = x[i];

@@ -265,10 +265,7 @@ static void merge_head(const hr_pass *pass, uint32_t layer, size_t head, size_t 
   hr_workspace *ws = pass->ws;
   size_t at = head * most_blocks(ws) + first_block;
   float *out = ws->part_out + at * ws->out_stride;
-  for (size_t b = 1; b < blocks; b++)
-    pass->kernels->attend_merge(1, &ws->part_max[at], &ws->part_sum[at], out,
-                                &ws->part_max[at + b], &ws->part_sum[at + b],
-                                ws->part_out + (at + b) * ws->out_stride, ws->out_stride);
+  pass->kernels->attend_join(blocks, &ws->part_max[at], &ws->part_sum[at], out, ws->out_stride);
   finish_head(pass, layer, 0, head, out, ws->part_sum[at], true);
 }
 

@@ -233,10 +233,60 @@ static void check_merge(const hr_kernels *ref, const hr_kernels *tested, hr_repo
   }
 }
 
+typedef struct join_call {
+  hr_attend_join_fn *slot;
+  float *m, *l, *o;
+  size_t blocks, n;
+} join_call;
+
+static void call_join(const void *operands) {
+  const join_call *o = operands;
+  o->slot(o->blocks, o->m, o->l, o->o, o->n);
+}
+
+/* What the later blocks' places hold afterwards is the same too: nothing was written there. */
+static void check_join(const hr_kernels *ref, const hr_kernels *tested, hr_report *report) {
+  if (hr_passed_over(report, ref->attend_join == tested->attend_join)) return;
+  for (uint64_t seed = HR_TYPICAL; seed <= 400; seed++) {
+    hr_random random = {seed};
+    size_t n = seed == HR_TYPICAL ? 64 : 16 * (1 + seed % 9);
+    size_t blocks = seed == HR_TYPICAL ? 17 : 1 + seed % 50;
+    hr_values sums = seed % 4 ? HR_VALUES_PLAIN : (hr_values)(seed / 4 % HR_VALUES_KINDS);
+    hr_buffer o[2], m[2], l[2];
+    for (size_t i = 0; i < 2; i++) {
+      o[i] = hr_buffer_new(blocks * n * 4, i ? 4 : 0);
+      m[i] = hr_buffer_new(blocks * 4, i ? 4 : 8);
+      l[i] = hr_buffer_new(blocks * 4, i ? 8 : 4);
+    }
+    float *maxima = (float *)m[1].data, ignored;
+    for (size_t b = 0; b < blocks; b++) fill_maxima(&random, seed + b, maxima + b, &ignored);
+    hr_fill_floats(&random, l[1].data, blocks, sums);
+    hr_fill_floats(&random, o[1].data, blocks * n, (hr_values)(seed % HR_VALUES_KINDS));
+    hr_buffer_same(&o[0], &o[1]);
+    hr_buffer_same(&m[0], &m[1]);
+    hr_buffer_same(&l[0], &l[1]);
+    join_call a = {ref->attend_join, m[0].data, l[0].data, o[0].data, blocks, n};
+    join_call b = {tested->attend_join, m[1].data, l[1].data, o[1].data, blocks, n};
+    hr_case c = hr_case_new(report, tested->name.attend_join, seed, "blocks=%zu n=%zu m=%g",
+                            blocks, n, (double)*a.m);
+    hr_case_run(&c, call_join, &a, &b);
+    hr_expect_floats(&c, "o", &o[0], &o[1]);
+    hr_expect_floats(&c, "m", &m[0], &m[1]);
+    hr_expect_floats(&c, "l", &l[0], &l[1]);
+    hr_case_end(&c);
+    for (size_t i = 0; i < 2; i++) {
+      hr_buffer_free(&o[i]);
+      hr_buffer_free(&m[i]);
+      hr_buffer_free(&l[i]);
+    }
+  }
+}
+
 bool hr_check_attention(const hr_kernels *ref, const hr_kernels *tested, hr_report *report) {
   check_attend_slot(ref->attend_f32, tested->attend_f32, tested->name.attend_f32, false, report);
   check_attend_slot(ref->attend_f16, tested->attend_f16, tested->name.attend_f16, true, report);
   check_merge(ref, tested, report);
+  check_join(ref, tested, report);
   return report->failures == 0;
 }
 
