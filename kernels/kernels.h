@@ -148,7 +148,8 @@ typedef void hr_attend_merge_fn(size_t queries, float *m, float *l, float *o, co
                                 const float *bl, const float *bo, size_t n);
 
 /* Merges the results of some blocks of one query, at least one, m[blocks], l[blocks] and
- * o[blocks][n], into those of the first: each later one as attend_merge does, ascending. */
+ * o[blocks][n], n a multiple of 16, into those of the first: each later one as attend_merge does,
+ * ascending. The later ones stay as they are. */
 typedef void hr_attend_join_fn(size_t blocks, float *m, float *l, float *o, size_t n);
 
 /* Puts one key (value) of width floats into the keys (values) of a block, at a position counted

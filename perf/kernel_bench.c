@@ -345,7 +345,8 @@ static void attend_head(hr_attend_fn *call, const heads *h, size_t head, size_t 
     const char *keys = h->cache + head * h->head_bytes + block * bytes;
     bool last = head + 1 == h->count && block + 1 == blocks; /* heads lie behind each other */
     hr_attend a = {.keys = keys, .values = keys + bytes / 2, .width = (uint32_t)h->width,
-                   .next_keys = keys + bytes, .next_values = keys + bytes + bytes / 2,
+                   .next_keys = last ? NULL : keys + bytes,
+                   .next_values = last ? NULL : keys + bytes + bytes / 2,
                    .next_count = last ? 0 : HR_KEY_BLOCK,
                    .block = block, .queries = h->query, .count = queries};
     call(&a);

@@ -40,7 +40,8 @@ typedef struct group {
 } group;
 
 /* What to fetch while reading from there, if `next`, some bytes, is what the next block has in its
- * place: all of it once. Where the queries see a block in part nothing lies behind. */
+ * place: once, as much as is read here. Where the queries see a block in part nothing lies
+ * behind. */
 HR_INLINE void look_ahead(const hr_attend *a, group *g, const char *from, const char *next,
                           size_t bytes) {
   g->ahead.near = g->end_any == HR_KEY_BLOCK ? from + NEAR : from;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Attention's weights, from scores to exponentials, and the merging of blocks, for the tier whose
- * file includes this and says KERNEL(slot) and WEIGH. Arithmetic: kernels/kernels.h. */
+ * file includes attention_kernels.h, where WEIGH is declared, and says KERNEL(slot). Arithmetic:
+ * kernels/kernels.h. */
 #include "kernels/avx2/elementary.h"
 
 /* |position - j| of sixteen keys from j on. */
@@ -75,9 +76,6 @@ static float soften(size_t first, size_t end, float largest, float *s) {
   if (j < end) sum = soften_part(sum, m, s, j, first, end);
   return lanes_fold_add(sum);
 }
-
-void WEIGH(const hr_attend *a, size_t rows, const hr_query *const *query, const size_t *first,
-           const size_t *end, float (*s)[HR_KEY_BLOCK]);
 
 void WEIGH(const hr_attend *a, size_t rows, const hr_query *const *query, const size_t *first,
            const size_t *end, float (*s)[HR_KEY_BLOCK]) {

@@ -277,6 +277,7 @@ static size_t bytes_of_key(const hr_pass *pass) {
 /* Of (head, block) units the one to fetch while a thread is at another; that one itself: none. A
  * head's last block may have so few keys that the one behind it would not be fetched during it. */
 static size_t next_unit(const hr_step *step, size_t unit, size_t blocks, size_t last_keys) {
+  if (!hr_is_own(step, unit)) return unit; /* taken from another's end: what follows is done */
   bool brief = (unit + 1) % blocks + 1 == blocks && last_keys < HR_KEY_BLOCK / 2;
   size_t next = unit + (brief && hr_is_own(step, unit + 2) ? 2 : 1);
   return hr_is_own(step, next) ? next : unit;
@@ -347,7 +348,8 @@ static void attend_few_keys(hr_pass *pass, unsigned thread, unsigned threads, ui
     for (size_t h = run.begin; h < run.end; h++) {
       place_head(pass, layer, 0, h, true);
       hr_mark(pass, thread, HR_PART_PLACE);
-      attend_tile(pass, thread, pass->span, layer, h, (hr_range){0, 1}, hr_is_own(&step, h + 1));
+      bool more = hr_is_own(&step, h) && hr_is_own(&step, h + 1);
+      attend_tile(pass, thread, pass->span, layer, h, (hr_range){0, 1}, more);
       hr_mark(pass, thread, HR_PART_ATTENTION);
     }
 }

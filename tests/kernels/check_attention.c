@@ -244,6 +244,18 @@ static void call_join(const void *operands) {
   o->slot(o->blocks, o->m, o->l, o->o, o->n);
 }
 
+/* Maxima of some or all blocks that saw no key, or an infinite or no number. One of the latter two
+ * makes all that follows no number, so that most calls have none. */
+static void set_maxima(hr_random *random, uint64_t seed, float *m, size_t blocks) {
+  static const float maxima[] = {90.0f, -90.0f, 3e38f, -3e38f};
+  size_t at = hr_random_below(random, blocks);
+  for (size_t b = 0; b < blocks; b++)
+    if (seed % 2) m[b] = b % 3 ? maxima[hr_random_below(random, 4)] : -__builtin_inff();
+  if (seed % 9 == 1) m[at] = __builtin_inff();
+  if (seed % 9 == 4) m[at] = __builtin_nanf("");
+  for (size_t b = 0; b < at && seed % 7 == 0; b++) m[b] = -__builtin_inff();
+}
+
 /* What the later blocks' places hold afterwards is the same too: nothing was written there. */
 static void check_join(const hr_kernels *ref, const hr_kernels *tested, hr_report *report) {
   if (hr_passed_over(report, ref->attend_join == tested->attend_join)) return;
@@ -252,16 +264,17 @@ static void check_join(const hr_kernels *ref, const hr_kernels *tested, hr_repor
     size_t n = seed == HR_TYPICAL ? 64 : 16 * (1 + seed % 9);
     size_t blocks = seed == HR_TYPICAL ? 17 : 1 + seed % 50;
     hr_values sums = seed % 4 ? HR_VALUES_PLAIN : (hr_values)(seed / 4 % HR_VALUES_KINDS);
+    hr_values outs = seed % 5 ? HR_VALUES_PLAIN : (hr_values)(seed / 5 % HR_VALUES_KINDS);
     hr_buffer o[2], m[2], l[2];
     for (size_t i = 0; i < 2; i++) {
       o[i] = hr_buffer_new(blocks * n * 4, i ? 4 : 0);
       m[i] = hr_buffer_new(blocks * 4, i ? 4 : 8);
       l[i] = hr_buffer_new(blocks * 4, i ? 8 : 4);
     }
-    float *maxima = (float *)m[1].data, ignored;
-    for (size_t b = 0; b < blocks; b++) fill_maxima(&random, seed + b, maxima + b, &ignored);
+    hr_fill_floats(&random, m[1].data, blocks, HR_VALUES_PLAIN);
+    if (seed % 3 == 1) set_maxima(&random, seed, m[1].data, blocks);
     hr_fill_floats(&random, l[1].data, blocks, sums);
-    hr_fill_floats(&random, o[1].data, blocks * n, (hr_values)(seed % HR_VALUES_KINDS));
+    hr_fill_floats(&random, o[1].data, blocks * n, outs);
     hr_buffer_same(&o[0], &o[1]);
     hr_buffer_same(&m[0], &m[1]);
     hr_buffer_same(&l[0], &l[1]);

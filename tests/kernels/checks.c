@@ -104,6 +104,10 @@ static void wrong_in_wide_heads(const hr_attend *a) {
   right.attend_f32(a);
   if (a->width > 256 && a->count) flip(a->queries[0].out + 256);
 }
+static void wrong_from_block_17(size_t blocks, float *m, float *l, float *o, size_t n) {
+  right.attend_join(blocks, m, l, o, n);
+  if (blocks > 17) flip(o + n - 1);
+}
 static void wrong_store(const float *x, size_t width, void *block, size_t position) {
   right.store_value_f16(x, width, block, position);
   if (width % 16) ((uint16_t *)block)[position * hr_round_up(width, 16) + width] = 1;
@@ -194,6 +198,7 @@ bool hr_check_the_checks(hr_report *report) {
   WRONG("norm", rms_norm, wrong_norm, "n=");
   WRONG("attention", attend_f16, wrong_attend, "width=80 ");
   WRONG("attention", attend_f32, wrong_in_wide_heads, "width=2");
+  WRONG("attention", attend_join, wrong_from_block_17, "blocks=18 ");
   WRONG("store", store_value_f16, wrong_store, "width=");
   WRONG("rope", rope_pairs, wrong_rope, "half=");
   WRONG("activation", silu, wrong_activation, "n=");
