@@ -3,7 +3,8 @@
 # Installs what is missing, builds headrow with its tests and runs them:
 #
 #   scripts/test.sh quick   those done within seconds, under 3 minutes in all
-#   scripts/test.sh [full]  all, on this machine and on emulated CPUs
+#   scripts/test.sh [full]  all, on this machine and on emulated CPUs, and a build by clang where
+#                           it is installed: a warning of either compiler is an error
 #   scripts/test.sh long    full, then the errors of the elementary functions at every argument,
 #                           then scripts/analysis.sh (static analysis, valgrind, sanitizers),
 #                           then each fuzz target under libFuzzer, FUZZ_SECONDS (600) each
@@ -25,6 +26,17 @@ esac
 if [ "$tier" = long ]; then sh scripts/setup.sh analysis; else sh scripts/setup.sh tests; fi
 [ -f build-tests/build.ninja ] || meson setup build-tests --buildtype=release
 ninja -C build-tests
+
+clang=0
+if [ "$tier" = quick ]; then
+  :
+elif command -v clang >/dev/null; then
+  [ -f build-clang/build.ninja ] ||
+    CC=clang meson setup build-clang --buildtype=release -Dtests=false
+  ninja -C build-clang || { clang=1; echo "headrow: the build by clang failed" >&2; }
+else
+  echo "headrow: NOT RUN: the build by clang, which is not installed"
+fi
 
 log=build-tests/tests.log
 status=0
@@ -54,6 +66,7 @@ awk '/Synthesis: Tested:/ { gsub(/\033\[[0-9;]*m/, ""); gsub(/[^0-9|]/, ""); spl
      END { printf "%d passed, %d failed\n", passed, failed
            exit passed == 0 || failed > 0 }' "$log" build-tests/emulated.log || status=1
 [ "$emulated" = 0 ] || status=1
+[ "$clang" = 0 ] || status=1
 [ "$tier" = quick ] && echo "headrow: NOT RUN: the tests that take longer (quick)"
 if [ "$tier" = long ]; then
   ninja -C build-tests tests/kernels/elementary_all && build-tests/tests/kernels/elementary_all || status=1

@@ -156,8 +156,8 @@ enum {
 };
 _Static_assert(FEWEST_ROWS <= MANY_CHUNKS_ROWS, "the most rows with sums");
 _Static_assert(MANY_CHUNKS_ROWS * PANELS * HR_PANEL_ROWS <= SUMS, "sums of a row block");
-_Static_assert(!PREPARED_GROUP || PANELS == 1, "what is prepared is of one panel");
-_Static_assert(!PREPARED_BLOCK || PREPARED_GROUP, "rows are prepared for prepared weights");
+_Static_assert(PREPARED_GROUP == 0 || PANELS == 1, "what is prepared is of one panel");
+_Static_assert(PREPARED_BLOCK == 0 || PREPARED_GROUP != 0, "rows go with prepared weights");
 
 /* On the stack, once for all sizes of tiles. */
 typedef struct q8_space {
