@@ -19,12 +19,13 @@ HR_INLINE size_t cached_bytes(cache_type type, size_t n) {
   return n * (type == CACHE_F32 ? sizeof(float) : sizeof(uint16_t));
 }
 
-/* With few queries the memory sets the pace: with every n elements that are read, as many are
- * fetched of what comes next. Keys, values and the next block's keys are one stream, where it
- * is near. NEAR is not a multiple of 4 KiB: what is fetched would take the places, in the sets of
- * the first cache, of what is read. */
+/* What is fetched next. With few queries the memory sets the pace: with every n elements that are
+ * read, as many are fetched of what comes next. */
 typedef struct fetching {
-  const char *near, *far, *far_end;
+  /* Into the first cache: keys, values and mostly the next block's keys are one stream. NEAR is not
+   * a multiple of 4 KiB: else it would take the places, in the sets of that cache, of what is read. */
+  const char *near;
+  const char *far, *far_end; /* into the second, of the next block; at its end no more */
 } fetching;
 
 /* Queries that are worked on together, what each sees of the block, counted

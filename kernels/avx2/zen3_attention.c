@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A few queries. One reads fastest with nothing fetched; what is fetched far ahead takes registers,
- * which many queries have other use for. */
+ * A few queries; many are slower with what is fetched far ahead. One reads fastest with nothing
+ * fetched. */
 #define KERNEL(slot) hr_##slot##__zen3
 #define WEIGH hr_weigh__avx2
 #define ROWS 6

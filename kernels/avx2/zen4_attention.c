@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * By 256 bits, to which fp16 is widened at less cost; between the products there is nothing to
- * widen. One query reads fastest with nothing fetched; two do by wider instructions, which look
- * farther ahead. */
+ * widen. One query reads fastest with nothing fetched; two do by 512 bits. */
 #define KERNEL(slot) hr_##slot##__zen4
 #define WEIGH hr_weigh__avx512vnni
 #define ROWS 6
