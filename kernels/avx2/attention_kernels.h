@@ -22,8 +22,9 @@ HR_INLINE size_t cached_bytes(cache_type type, size_t n) {
 /* What is fetched next. With few queries the memory sets the pace: with every n elements that are
  * read, as many are fetched of what comes next. */
 typedef struct fetching {
-  /* Into the first cache: keys, values and mostly the next block's keys are one stream. NEAR is not
-   * a multiple of 4 KiB: else it would take the places, in the sets of that cache, of what is read. */
+  /* Into the first cache: keys, values and mostly the next block's keys are one stream. NEAR is
+   * not a multiple of 4 KiB: else what is fetched would take the places, in the sets of that
+   * cache, of what is read. */
   const char *near;
   const char *far, *far_end; /* into the second, of the next block; at its end no more */
 } fetching;
