@@ -42,7 +42,7 @@ HR_INLINE lanes lanes_exp(lanes x) {
 
 HR_INLINE lanes lanes_sigmoid(lanes x) {
   lanes one = lanes_set(1.0f);
-  lanes e = lanes_exp(lanes_of_bits(ints_or(lanes_bits(x), ints_set(INT32_MIN))));
+  lanes e = lanes_exp_below(lanes_of_bits(ints_or(lanes_bits(x), ints_set(INT32_MIN))));
   lanes a = lanes_select(lanes_at_least(x, lanes_set(0.0f)), one, e);
   lanes t = lanes_add(one, e);
   lanes lost = lanes_sub(e, lanes_sub(t, one));
@@ -82,7 +82,7 @@ HR_INLINE lanes lanes_erf(lanes x) {
   q = lanes_step(q, c, HR_ERF_L2);
   q = lanes_step(q, c, HR_ERF_L1);
   q = lanes_step(q, c, HR_ERF_L0);
-  lanes large = lanes_sub(lanes_set(1.0f), lanes_exp(q));
+  lanes large = lanes_sub(lanes_set(1.0f), lanes_exp_below(q));
   return lanes_select(lanes_less(a, lanes_set(HR_ERF_SMALL)), small, lanes_with_sign(large, x));
 }
 

@@ -88,10 +88,18 @@ HR_INLINE __m256i lanes_to_half(lanes v) {
   return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 HR_INLINE __m256i ints_to_16(ints v) { return _mm512_cvtepi32_epi16(v); }
-/* The low bytes of two times sixteen. */
-HR_INLINE __m256i ints_to_8(ints a, ints b) {
-  return _mm256_set_m128i(_mm512_cvtepi32_epi8(b), _mm512_cvtepi32_epi8(a));
+/* To nearest even, of what an int32 holds. */
+HR_INLINE ints ints_of_lanes(lanes v) { return _mm512_cvtps_epi32(v); }
+/* Four times sixteen, each within -128..127, as bytes; the sums of four such bytes. */
+HR_INLINE ints ints_to_8(ints a, ints b, ints c, ints d) {
+  const __m512i at = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  ints words = _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
+  return _mm512_permutexvar_epi32(at, words);
 }
+HR_INLINE ints ints_sum_bytes(ints bytes) {
+  return _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), bytes);
+}
+HR_INLINE void ints_store(void *at, ints a) { _mm512_storeu_si512(at, a); }
 
 HR_INLINE __m256 lanes_low(lanes v) { return _mm512_castps512_ps256(v); }
 HR_INLINE __m256 lanes_high(lanes v) { return _mm512_extractf32x8_ps(v, 1); }
@@ -245,11 +253,25 @@ HR_INLINE __m256i lanes_to_half(lanes v) {
 HR_INLINE __m256i ints_to_16(ints v) {
   return _mm256_permute4x64_epi64(_mm256_packus_epi32(v.low, v.high), 0xd8);
 }
-/* The low bytes of two times sixteen, within -128..127. */
-HR_INLINE __m256i ints_to_8(ints a, ints b) {
+/* To nearest even, of what an int32 holds. */
+HR_INLINE ints ints_of_lanes(lanes v) {
+  return (ints){_mm256_cvtps_epi32(v.low), _mm256_cvtps_epi32(v.high)};
+}
+/* Four times sixteen, each within -128..127, as bytes; the sums of four such bytes. */
+HR_INLINE __m256i ints_pair_to_8(ints a, ints b) {
   __m256i words = _mm256_packs_epi16(_mm256_packs_epi32(a.low, a.high),
                                      _mm256_packs_epi32(b.low, b.high));
   return _mm256_permutevar8x32_epi32(words, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+HR_INLINE ints ints_to_8(ints a, ints b, ints c, ints d) {
+  return (ints){ints_pair_to_8(a, b), ints_pair_to_8(c, d)};
+}
+HR_INLINE __m256i ints_half_sum_bytes(__m256i bytes) {
+  return _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes),
+                           _mm256_set1_epi16(1));
+}
+HR_INLINE ints ints_sum_bytes(ints bytes) {
+  return (ints){ints_half_sum_bytes(bytes.low), ints_half_sum_bytes(bytes.high)};
 }
 
 HR_INLINE __m256 lanes_low(lanes v) { return v.low; }

@@ -5,32 +5,6 @@
 
 #include "kernels/avx2/elementary.h"
 
-/* One block of 32 from two times sixteen floats; returns the 32 values. */
-HR_INLINE __m256i quantize_block(lanes a, lanes b, float *scale, int32_t *offset) {
-  ints magnitude = ints_set(0x7fffffff);
-  int32_t largest = ints_fold_max(
-      ints_max(ints_and(lanes_bits(a), magnitude), ints_and(lanes_bits(b), magnitude)));
-  float m = hr_float_from_bits((uint32_t)largest);
-  *scale = 0.0f;
-  *offset = 0;
-  if (!(m >= 0x1p-100f && largest < 0x7f800000)) { /* an infinity or a NaN must reach the logits */
-    if (largest >= 0x7f800000) *scale = __builtin_nanf("");
-    return _mm256_setzero_si256();
-  }
-  *scale = m / 127.0f;
-  lanes inverse = lanes_set(127.0f / m), round = lanes_set(HR_ROUND);
-  ints qa = ints_sub(lanes_bits(lanes_add(lanes_mul(a, inverse), round)), lanes_bits(round));
-  ints qb = ints_sub(lanes_bits(lanes_add(lanes_mul(b, inverse), round)), lanes_bits(round));
-  __m256i q = ints_to_8(qa, qb);
-  /* Sums of bytes exist for unsigned ones: each is 128 too large. */
-  __m256i sums =
-      _mm256_sad_epu8(_mm256_xor_si256(q, _mm256_set1_epi8(-128)), _mm256_setzero_si256());
-  __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
-  sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
-  *offset = -128 * (_mm_cvtsi128_si32(sum) - HR_Q8_BLOCK * 128);
-  return q;
-}
-
 /* One scale. maxps and minps give their second operand where one is a NaN. */
 HR_INLINE float grid_error(const float *x, const float *weight, float scale) {
   __m256 by = _mm256_set1_ps(scale), inverse = _mm256_set1_ps(1.0f / scale);
@@ -73,39 +47,73 @@ void KERNEL(grid_errors)(const float *x, const float *weight, const float *scale
 HR_FOLD_EIGHT(fold_max_eight, _mm256_max_epi32)
 HR_FOLD_EIGHT(fold_add_eight, _mm256_add_epi32)
 
-/* Eight blocks together: what belongs to a block as a whole is a lane of one register. False, and
- * nothing done, where the scale of one is zero or NaN. */
-HR_INLINE bool quantize_eight(const float *x, __m256i *q, float *scales, int32_t *offsets) {
+/* The first two, four or all of eight numbers. */
+HR_INLINE void store_some(size_t count, void *to, __m256i v) {
+  if (count == 8)
+    _mm256_storeu_si256(to, v);
+  else if (count == 4)
+    _mm_storeu_si128(to, _mm256_castsi256_si128(v));
+  else
+    _mm_storel_epi64(to, _mm256_castsi256_si128(v));
+}
+
+/* Two, four or eight blocks together: what belongs to a block as a whole is a lane of one register.
+ * False, and nothing done, where the scale of one is zero or NaN. */
+HR_INLINE bool quantize_some(size_t count, const float *x, __m256i *q, float *scales,
+                             int32_t *offsets) {
   __m256i v[8];
   ints magnitude = ints_set(0x7fffffff);
-  HR_UNROLL for (int b = 0; b < 8; b++) {
+  HR_UNROLL for (size_t b = 0; b < count; b++) {
     ints largest = ints_max(ints_and(lanes_bits(lanes_load(x + b * HR_Q8_BLOCK)), magnitude),
                             ints_and(lanes_bits(lanes_load(x + b * HR_Q8_BLOCK + 16)), magnitude));
     v[b] = _mm256_max_epi32(ints_low(largest), ints_high(largest));
   }
+  HR_UNROLL for (size_t b = count; b < 8; b++) v[b] = v[b - count];
   __m256i largest = fold_max_eight(v);
   __m256i least = _mm256_set1_epi32((int32_t)hr_float_bits(0x1p-100f) - 1);
   __m256i usual = _mm256_and_si256(_mm256_cmpgt_epi32(largest, least),
                                    _mm256_cmpgt_epi32(_mm256_set1_epi32(0x7f800000), largest));
   if (_mm256_movemask_epi8(usual) != -1) return false;
   __m256 m = _mm256_castsi256_ps(largest), most = _mm256_set1_ps(127.0f);
-  _mm256_storeu_ps(scales, _mm256_div_ps(m, most));
+  store_some(count, scales, _mm256_castps_si256(_mm256_div_ps(m, most)));
   float inverse[8];
   _mm256_storeu_ps(inverse, _mm256_div_ps(most, m));
-  lanes round = lanes_set(HR_ROUND);
-  HR_UNROLL for (int b = 0; b < 8; b++) {
-    lanes by = lanes_set(inverse[b]), a = lanes_mul(lanes_load(x + b * HR_Q8_BLOCK), by),
-          c = lanes_mul(lanes_load(x + b * HR_Q8_BLOCK + 16), by);
-    ints qa = ints_sub(lanes_bits(lanes_add(a, round)), lanes_bits(round));
-    ints qc = ints_sub(lanes_bits(lanes_add(c, round)), lanes_bits(round));
-    _mm256_storeu_si256(q + b, ints_to_8(qa, qc));
-    ints sum = ints_add(qa, qc);
-    v[b] = _mm256_add_epi32(ints_low(sum), ints_high(sum));
+  HR_UNROLL for (size_t b = 0; b < count; b += 2) {
+    ints i[4];
+    HR_UNROLL for (size_t part = 0; part < 4; part++)
+      i[part] = ints_of_lanes(lanes_mul(lanes_load(x + b * HR_Q8_BLOCK + part * 16),
+                                        lanes_set(inverse[b + part / 2])));
+    ints bytes = ints_to_8(i[0], i[1], i[2], i[3]), sum = ints_sum_bytes(bytes);
+    ints_store(q + b, bytes);
+    v[b] = ints_low(sum);
+    v[b + 1] = ints_high(sum);
   }
+  HR_UNROLL for (size_t b = count; b < 8; b++) v[b] = v[b - count];
   __m256i offset = _mm256_slli_epi32(fold_add_eight(v), 7);
-  _mm256_storeu_si256((__m256i *)(void *)offsets,
-                      _mm256_sub_epi32(_mm256_setzero_si256(), offset));
+  store_some(count, offsets, _mm256_sub_epi32(_mm256_setzero_si256(), offset));
   return true;
+}
+
+/* One block from two times sixteen floats. */
+HR_INLINE void quantize_block(lanes a, lanes b, __m256i *q, float *scale, int32_t *offset) {
+  ints magnitude = ints_set(0x7fffffff);
+  int32_t largest = ints_fold_max(
+      ints_max(ints_and(lanes_bits(a), magnitude), ints_and(lanes_bits(b), magnitude)));
+  float m = hr_float_from_bits((uint32_t)largest);
+  *scale = largest >= 0x7f800000 ? __builtin_nanf("") : 0.0f; /* which must reach the logits */
+  *offset = 0;
+  _mm256_storeu_si256(q, _mm256_setzero_si256());
+  if (!(m >= 0x1p-100f && largest < 0x7f800000)) return;
+  lanes inverse = lanes_set(127.0f / m);
+  ints bytes = ints_to_8(ints_of_lanes(lanes_mul(a, inverse)), ints_of_lanes(lanes_mul(b, inverse)),
+                         ints_set(0), ints_set(0));
+  __m256i sums = ints_low(ints_sum_bytes(bytes));
+  __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+  sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
+  sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1));
+  *scale = m / 127.0f;
+  *offset = -128 * _mm_cvtsi128_si32(sum);
+  _mm256_storeu_si256(q, ints_low(bytes));
 }
 
 void KERNEL(quantize)(const float *x, size_t k, size_t begin, size_t end, void *row) {
@@ -114,14 +122,20 @@ void KERNEL(quantize)(const float *x, size_t k, size_t begin, size_t end, void *
   __m256i *q = row;
   size_t blocks = hr_q8_blocks(end), whole = end / HR_Q8_BLOCK;
   for (size_t b = begin / HR_Q8_BLOCK, next; b < blocks; b = next) {
-    next = b + 8 < blocks ? b + 8 : blocks;
     const float *from = x + (b * HR_Q8_BLOCK - begin);
-    if (b + 8 <= whole && quantize_eight(from, q + b, scales + b, offsets + b)) continue;
-    for (; b < next; b++, from += HR_Q8_BLOCK) {
+    size_t left = whole - b; /* 0: a last part of a block */
+    if (left >= 8 && quantize_some(8, from, q + b, scales + b, offsets + b))
+      next = b + 8;
+    else if (left >= 4 && quantize_some(4, from, q + b, scales + b, offsets + b))
+      next = b + 4;
+    else if (left >= 2 && quantize_some(2, from, q + b, scales + b, offsets + b))
+      next = b + 2;
+    else {
       size_t n = end - b * HR_Q8_BLOCK;
       lanes low = lanes_load_up_to(from, n), high = lanes_set(0.0f);
       if (n > 16) high = lanes_load_up_to(from + 16, n - 16);
-      _mm256_storeu_si256(q + b, quantize_block(low, high, scales + b, offsets + b));
+      quantize_block(low, high, q + b, scales + b, offsets + b);
+      next = b + 1;
     }
   }
 }
