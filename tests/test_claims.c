@@ -695,6 +695,63 @@ Test(claims, rows_that_have_logits_do_not_need_the_others_in_the_last_layer) {
                                                    .layers = 2, .window = window});
 }
 
+/* Where each thread has rows of its own, those of a text are arranged by the keys that they see. That
+ * is so from 128 rows a thread on, behind earlier rows too, and not where many rows have logits. */
+static void expect_shared_text_is_as_alone(hr_position_kind position, uint32_t window) {
+  enum { START = 9, MOST = 600, COUNTS = 6, VOCAB = 16 };
+  hr_description d = toy_description_of(2, WIDTH, HEADS);
+  d.context = MOST;
+  d.position = position;
+  d.window = window;
+  if (position == HR_POSITION_ROPE) d.rope_width = d.head_width;
+  d.rope_base = 10000;
+  toy *t = toy_create(&d);
+  toy_randomize(t, 9, 1);
+  hr_error err = {0};
+  int32_t ids[MOST];
+  for (size_t i = 0; i < MOST; i++) ids[i] = (int32_t)((i * i + i / 7) % VOCAB);
+  toy_session *s = toy_open(t);
+  hr_team *team = hr_team_create(&(hr_team_options){.threads = 4, .no_pin = true}, &err);
+  hr_workspace *ws = hr_workspace_create(&t->model, &t->kernels, MOST, MOST, 4, &err);
+  float *alone = calloc(MOST * VOCAB, sizeof *alone), *got = calloc(MOST * VOCAB, sizeof *got);
+  cr_assert(team && ws && alone && got && d.vocab == VOCAB, "%s", err.message);
+  hr_request all = {.ids = ids, .rows = START, .logits = alone};
+  cr_assert_eq(hr_forward(ws, team, 1, &s->cache, &all, &err), HR_OK);
+  all = (hr_request){.ids = ids + START, .rows = MOST - START, .start = START, .logits = alone};
+  cr_assert_eq(hr_forward(ws, team, 1, &s->cache, &all, &err), HR_OK);
+  for (unsigned threads = 2; threads <= 4; threads++) {
+    const size_t rows = 128 * threads + threads * 7 - 2, end = START + rows;
+    const size_t counts[COUNTS] = {0, 1, 65, 67, rows / 2, rows};
+    for (size_t i = 0; i < COUNTS; i++) {
+      hr_request first = {.ids = ids, .rows = START, .logits_from = START};
+      hr_request shared = {.ids = ids + START, .rows = rows, .start = START,
+                         .logits_from = rows - counts[i], .logits = got};
+      hr_request next = {.ids = ids + end, .rows = 1, .start = end,
+                         .logits = got + counts[i] * VOCAB};
+      memset(s->cache.data, 0xff, s->cache.bytes); /* NaN */
+      cr_assert_eq(hr_forward(ws, team, 1, &s->cache, &first, &err), HR_OK);
+      cr_assert_eq(hr_forward(ws, team, threads, &s->cache, &shared, &err), HR_OK);
+      cr_assert_eq(hr_forward(ws, team, 1, &s->cache, &next, &err), HR_OK);
+      cr_expect_arr_eq(got, alone + (rows - counts[i]) * VOCAB,
+                       (counts[i] + 1) * VOCAB * sizeof *got,
+                       "position %d, window %u, %u threads: logits of %zu rows", (int)position,
+                       window, threads, counts[i]);
+    }
+  }
+  free(alone);
+  free(got);
+  hr_workspace_free(ws);
+  hr_team_free(team);
+  toy_close(s);
+  toy_free(t);
+}
+
+Test(claims, a_text_has_the_same_logits_where_threads_share_its_rows) {
+  for (int position = HR_POSITION_NONE; position <= HR_POSITION_ALIBI; position++)
+    expect_shared_text_is_as_alone((hr_position_kind)position, 0);
+  expect_shared_text_is_as_alone(HR_POSITION_ROPE, 50);
+}
+
 /* Layer by layer, in two pieces, from streams that were kept: the bits of the whole pass. */
 static void expect_stretches_make_a_pass(hr_position_kind position) {
   enum { CUT = 4, LAYERS = 3 };

@@ -318,22 +318,47 @@ static hr_range tile_of(const hr_pass *pass, size_t index, const hr_span **span)
   return (hr_range){(*span)->first_row + begin, (*span)->first_row + end};
 }
 
-/* Many rows: heads x tiles of rows. Later rows see more keys; they come first, so
- * that what is left for the end is small. */
+/* Heads x tiles of rows, in the order in which they are handed out: those of the first thread's
+ * rows come first, where threads have rows of their own. Of a thread's, head after head; later rows
+ * see more keys and come first, so that what is left for the end is small. */
+typedef struct tile_order {
+  size_t tiles, heads;
+  unsigned parts;
+  const uint32_t *shares; /* of the parts, see hr_tiles_step */
+} tile_order;
+
+static size_t tile_at(const tile_order *order, size_t unit, size_t *kv_head) {
+  size_t begin = 0, end = order->tiles;
+  for (unsigned part = 0; order->parts > 1 && part < order->parts; part++) {
+    begin = hr_tiles_begin(part, order->parts, (uint32_t)order->tiles, order->shares);
+    end = hr_tiles_begin(part + 1, order->parts, (uint32_t)order->tiles, order->shares);
+    if (unit < order->heads * end) break;
+  }
+  unit -= order->heads * begin;
+  *kv_head = unit / (end - begin);
+  return end - 1 - unit % (end - begin);
+}
+
 static void attend_rows(hr_pass *pass, unsigned thread, unsigned threads, uint32_t layer) {
   const hr_description *d = &pass->model->description;
   const hr_span *last = &pass->span[pass->spans - 1];
   size_t tile = hr_tile_rows(d);
-  size_t tiles = last->first_tile + (last->text.rows + tile - 1) / tile;
+  bool own_rows = pass->folded ||
+                  (d->mask == HR_MASK_FULL && hr_splits_by_rows(pass->rows, threads));
+  const tile_order order = {.tiles = last->first_tile + (last->text.rows + tile - 1) / tile,
+                            .parts = own_rows ? threads : 1,
+                            .heads = d->kv_heads,
+                            .shares = pass->shares};
   size_t keys = last->text.start + (last->text.rows + 1) / 2;
-  hr_step step = hr_begin_step(pass, thread, threads, d->kv_heads * tiles,
+  hr_step step = hr_begin_step(pass, thread, threads, order.heads * order.tiles,
                                keys * bytes_of_key(pass) * tile);
   step.tiles.single = true;
   for (hr_range run; hr_next_run(&step, &run);)
     for (size_t u = run.begin; u < run.end; u++) {
       const hr_span *span;
-      hr_range rows = tile_of(pass, tiles - 1 - u % tiles, &span);
-      attend_tile(pass, thread, span, layer, u / tiles, rows, false);
+      size_t kv_head, index = tile_at(&order, u, &kv_head);
+      hr_range rows = tile_of(pass, index, &span);
+      attend_tile(pass, thread, span, layer, kv_head, rows, false);
     }
 }
 

@@ -69,11 +69,12 @@ static void embed_row(const hr_pass *pass, size_t row) {
   const hr_transformer *model = pass->model;
   const hr_description *d = &model->description;
   float *x = pass->ws->x + row * pass->ws->x_stride;
-  panel_row(pass, &model->token_embedding, (size_t)pass->request->ids[row], x);
+  size_t of_request = hr_request_row(hr_span_of_row(pass, row), row);
+  panel_row(pass, &model->token_embedding, (size_t)pass->request->ids[of_request], x);
   if (d->embedding_scale != 1.0f) pass->kernels->scale(x, d->embedding_scale, d->width);
   place_row(pass, row, x);
   if (model->type_embedding) {
-    size_t type = pass->request->types ? (size_t)pass->request->types[row] : 0;
+    size_t type = pass->request->types ? (size_t)pass->request->types[of_request] : 0;
     pass->kernels->add(x, model->type_embedding + type * d->width, d->width);
   }
   if (model->embedding_norm.gain) hr_norm_row(pass, &model->embedding_norm, x, d->width, x);

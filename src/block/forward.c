@@ -71,8 +71,12 @@ typedef struct passes {
   hr_pass all, wanted;
 } passes;
 
-static size_t wanted_row(const hr_request *r, size_t i) {
-  return r->logits_rows ? r->logits_rows[i] : r->logits_from + i;
+/* The place of a wanted row in the pass; a folded one has them in the text's last piece. */
+static size_t wanted_row(const hr_pass *all, size_t i) {
+  const hr_request *r = all->request;
+  const hr_span *last = &all->span[1];
+  size_t row = r->logits_rows ? r->logits_rows[i] : r->logits_from + i;
+  return all->folded ? last->first_row + (row - last->from) : row;
 }
 
 /* What is counted through all texts. */
@@ -81,6 +85,7 @@ static void count_spans(const hr_description *d, hr_span *span, size_t spans) {
   for (size_t i = 0; i < spans; i++) {
     span[i].first_row = row;
     span[i].first_tile = tiles;
+    span[i].from = row;
     row += span[i].text.rows;
     tiles += (span[i].text.rows + tile - 1) / tile;
   }
@@ -102,9 +107,9 @@ static size_t note_wanted(hr_workspace *ws, const hr_pass *all, size_t rows) {
   const hr_span *of = NULL;
   size_t spans = 0;
   for (size_t i = 0; i < rows; i++) {
-    size_t row = wanted_row(all->request, i);
+    size_t row = wanted_row(all, i);
     const hr_span *span = hr_span_of_row(all, row);
-    if (span == of && row == wanted_row(all->request, i - 1) + 1) {
+    if (span == of && row == wanted_row(all, i - 1) + 1) {
       ws->wanted_span[spans - 1].text.rows++;
       continue;
     }
@@ -127,6 +132,40 @@ static bool leave_early(const hr_pass *all, size_t wanted) {
          !request->hidden && !request->stretch && !all->ws->tap && !all->ws->input_tap;
 }
 
+/* Of a text with a causal mask later rows see more keys. Where threads have rows of their own, it is
+ * cut into two pieces for each, and its rows are arranged so that the first thread has the first
+ * and the last piece, the second those next to them, and so on: each attends to about as many keys.
+ * Not where wanted rows lie outside of the last piece, or all rows are. */
+static void fold_text(hr_pass *pass, unsigned threads, size_t wanted) {
+  hr_span *span = pass->ws->span;
+  const hr_text text = span->text;
+  uint32_t rows = (uint32_t)pass->rows;
+  size_t front = 0, back = rows;
+  if (!pass->early || !hr_splits_by_rows(rows, threads)) return;
+  if (pass->spans > 1 || pass->request->logits_rows) return;
+  for (unsigned t = 0; t < threads; t++) {
+    size_t own = hr_tiles_begin(t + 1, threads, rows, pass->shares) -
+                 hr_tiles_begin(t, threads, rows, pass->shares);
+    if (own < 2 || (t == 0 && wanted > own / 2)) return;
+  }
+  for (unsigned t = 0; t < threads; t++, span += 2) {
+    size_t own = hr_tiles_begin(t + 1, threads, rows, pass->shares) -
+                 hr_tiles_begin(t, threads, rows, pass->shares);
+    back -= own / 2;
+    span[0].text = span[1].text = text;
+    span[0].text.rows = own - own / 2;
+    span[0].text.start = text.start + front;
+    span[1].text.rows = own / 2;
+    span[1].text.start = text.start + back;
+    front += own - own / 2;
+  }
+  pass->spans = 2 * threads;
+  pass->folded = true;
+  count_spans(&pass->model->description, pass->ws->span, pass->spans);
+  for (size_t i = 0; i < pass->spans; i++)
+    pass->ws->span[i].from = pass->ws->span[i].text.start - text.start;
+}
+
 /* A row of the residual stream, and the angles of its position. */
 static void move_row(const hr_pass *pass, size_t to, size_t from) {
   const hr_workspace *ws = pass->ws;
@@ -139,9 +178,9 @@ static void move_row(const hr_pass *pass, size_t to, size_t from) {
 }
 
 /* The wanted rows move to where the pass begins. */
-static void keep_wanted(hr_pass *wanted, unsigned thread) {
+static void keep_wanted(hr_pass *wanted, const hr_pass *all, unsigned thread) {
   for (size_t i = 0; thread == 0 && i < wanted->rows; i++)
-    move_row(wanted, i, wanted_row(wanted->request, i));
+    move_row(wanted, i, wanted_row(all, i));
   hr_end_step(wanted, thread, HR_PART_HEAD);
   hr_part_streams(wanted, thread);
 }
@@ -167,7 +206,7 @@ static void run_pass(void *arg, unsigned thread, unsigned threads) {
   if (pass->early) hr_fill_cache(pass, thread, threads, end);
   if (pass->request->hidden) hr_hidden(pass, thread, threads);
   if (wanted->rows == 0) return;
-  if (wanted->rows < pass->rows) keep_wanted(wanted, thread);
+  if (wanted->rows < pass->rows) keep_wanted(wanted, pass, thread);
   if (pass->early) run_layer(wanted, thread, threads, end);
   hr_head(wanted, thread, threads);
   hr_mark(wanted, thread, HR_PART_HEAD);
@@ -203,8 +242,10 @@ hr_status hr_forward(hr_workspace *ws, hr_team *team, unsigned threads, hr_kv_ca
                       .shares = hr_team_shares(team, threads), .rows = request->rows,
                       .span = ws->span, .spans = note_texts(ws, request, cache->room)}};
   p.all.early = leave_early(&p.all, wanted);
+  fold_text(&p.all, threads, wanted);
   p.wanted = p.all;
   if (wanted < request->rows) {
+    p.wanted.folded = false;
     p.wanted.rows = wanted;
     p.wanted.span = ws->wanted_span;
     p.wanted.spans = note_wanted(ws, &p.all, wanted);

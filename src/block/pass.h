@@ -10,10 +10,11 @@
 
 enum { HR_QUERIES = 36 }; /* that one thread attends with together: whole tiles of the kernels */
 
-/* A text of the pass, and where its rows and its tiles of queries begin. */
+/* A text of the pass or a piece of one, and where its rows and its tiles of queries begin. */
 typedef struct hr_span {
   hr_text text;
   size_t first_row, first_tile;
+  size_t from; /* row of the request that its first row is */
 } hr_span;
 
 /* What one thread has for itself. */
@@ -78,6 +79,7 @@ typedef struct hr_pass {
   const hr_span *span;    /* [spans] the texts that they belong to */
   size_t spans;
   bool early; /* rows that are not wanted leave it before the last layer */
+  bool folded; /* its text is in pieces, of which each thread has two in all steps */
 } hr_pass;
 
 typedef struct hr_range {
@@ -90,6 +92,10 @@ const hr_span *hr_span_of_tile(const hr_pass *pass, size_t tile);
 
 static inline size_t hr_position_of(const hr_span *span, size_t row) {
   return span->text.start + (row - span->first_row);
+}
+/* Which row of the request it is. */
+static inline size_t hr_request_row(const hr_span *span, size_t row) {
+  return span->from + (row - span->first_row);
 }
 
 /* Rows whose queries of one key/value head a thread attends with together. */
@@ -215,6 +221,9 @@ typedef struct hr_product_step {
   size_t rows, bands;
   bool by_rows;
 } hr_product_step;
+
+/* Whether products of so many rows are cut by rows, so that each thread has its own. */
+bool hr_splits_by_rows(size_t rows, unsigned threads);
 
 /* A step over the outputs of all projections side by side, or of one of several
  * alike: `times` of them are computed for each tile. */

@@ -95,16 +95,21 @@ static size_t divide_up(size_t a, size_t b) {
   return (a + b - 1) / b;
 }
 
+/* With OWN_ROWS rows for each of a few threads what one step writes the next one finds in the same
+ * thread's caches, which may be far from others', and each reads all weights, which as many rows
+ * pay for. */
+bool hr_splits_by_rows(size_t rows, unsigned threads) {
+  enum { OWN_ROWS = 128, FEW_THREADS = 4 };
+  return threads > 1 && threads <= FEW_THREADS && rows / threads >= OWN_ROWS;
+}
+
 /* One row: a column is as short as pays for a call, 16 KiB of weights. Many: two
  * panels, which the kernels take side by side. Fewer columns than eight a thread
  * leave no fine tail: those of few rows get narrower, those of many are cut into
  * bands of rows, at least 32 for a call, and so are those that take long, 20 us by AVX-512 VNNI.
- * With OWN_ROWS rows for each of a few threads the bands are theirs: what one step writes the next
- * one finds in the same thread's caches, which may be far from others', and each reads all
- * weights, which as many rows pay for. */
+ * The bands of rows that are each thread's own are theirs. */
 static void cut_product(hr_product_step *s, size_t k, size_t panel_bytes, unsigned threads) {
   enum { CALL_BYTES = 16 << 10, PAIR = 2, TAIL = 8, FEW_ROWS = 32, BAND_MACS = 8 << 20 };
-  enum { OWN_ROWS = 128, FEW_THREADS = 4 };
   _Static_assert(PAIR * HR_PANEL_ROWS % HR_Q8_BLOCK == 0, "for hr_quantizes_at_once");
   s->wide = s->rows == 1 ? CALL_BYTES / panel_bytes : PAIR;
   if (s->rows < HR_MANY_ROWS) s->wide = hr_min_size(s->wide, s->panels / (threads * TAIL));
@@ -114,7 +119,7 @@ static void cut_product(hr_product_step *s, size_t k, size_t panel_bytes, unsign
   size_t by_work = s->rows * k * PAIR * HR_PANEL_ROWS / BAND_MACS;
   s->bands = hr_min_size(bands > by_work ? bands : by_work, s->rows / FEW_ROWS);
   if (threads == 1 || s->bands == 0) s->bands = 1;
-  s->by_rows = threads > 1 && threads <= FEW_THREADS && s->rows / threads >= OWN_ROWS;
+  s->by_rows = hr_splits_by_rows(s->rows, threads);
   if (s->by_rows) {
     size_t each = divide_up(s->bands, threads), most = s->rows / FEW_ROWS / threads;
     s->bands = hr_min_size(each, most) * threads;
