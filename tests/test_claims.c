@@ -695,8 +695,8 @@ Test(claims, rows_that_have_logits_do_not_need_the_others_in_the_last_layer) {
                                                    .layers = 2, .window = window});
 }
 
-/* Where each thread has rows of its own, those of a text are arranged by the keys that they see. That
- * is so from 128 rows a thread on, behind earlier rows too, and not where many rows have logits. */
+/* Where each thread has rows of its own, those of a text are arranged by the keys that they see:
+ * from 128 rows a thread on, behind earlier rows too, but not where many rows have logits. */
 static void expect_shared_text_is_as_alone(hr_position_kind position, uint32_t window) {
   enum { START = 9, MOST = 600, COUNTS = 6, VOCAB = 16 };
   hr_description d = toy_description_of(2, WIDTH, HEADS);
