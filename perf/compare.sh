@@ -17,7 +17,8 @@
 # the machine's limit: the median of ours / theirs over the share of it that headrow
 # reached in the same round, for generation of plainly reading the weights in turn with
 # the tokens, for prompts of the tightest of reading and the peaks of the products. `form` is
-# the same for prompts whose int8 products have what their own instructions allow of that peak.
+# the same for what the work's own steps allow: a prompt whose int8 products and attention have what
+# their instructions allow of the peaks, a generation that reads with the barriers of a token between.
 # Status: 0 done, 2 usage, 3 a program or file failed.
 set -eu
 

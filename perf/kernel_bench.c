@@ -375,7 +375,24 @@ static void attention(run *r, bool half, size_t width) {
   give_back(r);
 }
 
+/* What attention's own instructions allow of the peak. */
+static void bound_of_attention(run *r) {
+  const perf_peaks *p = r->peaks;
+  if (!p->attend) return;
+  result all = {.rounds = 0};
+  for (int round = -1; round < rounds_of(r, ROUNDS); round++) {
+    double limit = peak_rate(p->fma, p->fma_work, SHORT);
+    double attend = peak_rate(p->attend, p->attend_work, SHORT);
+    if (round >= 0) keep(&all, attend, limit);
+  }
+  perf_kernel_row row = {.kernel = r->t->name.attend_f16, .threads = 1, .unit = "GFLOP/s",
+                         .bound = "fp32"};
+  snprintf(row.shape, sizeof row.shape, "its bound, width %d: registers only", PERF_ATTEND_WIDTH);
+  report(r, &row, 2e-9, &all);
+}
+
 static void all_attention(run *r) {
+  bound_of_attention(r);
   for (size_t width = 64; width <= 128; width *= 2)
     for (int half = 1; half >= 0 && r->end == PERF_KERNEL_DONE; half--) attention(r, half, width);
 }

@@ -90,6 +90,33 @@ LOOP(tile_zen3, ONCE, TILE_ZEN3)
 LOOP(tile_avxvnni, ONCE, TILE_AVXVNNI)
 LOOP(tile_avx512, ONCE, TILE_AVX512)
 
+/* Attention's own instructions: for a query and a register of keys the largest score, the
+ * exponential of the difference to it, the sum, and 128 fmas for scores and values. A register
+ * stands for all constants, those from 16 on are no compiler's here. */
+#define HORNER(v, p) TIMES(6, "vfmadd213ps %%" v "10,%%" v "14,%%" v p "\n\t")
+#define REDUCE(v, n)                                                                      \
+  "vmaxps %%" v "10,%%" v "10,%%" v "15\n\tvsubps %%" v "10,%%" v "10,%%" v "14\n\t"       \
+  "vfmadd213ps %%" v "10,%%" v "14,%%" v "15\n\tvsubps %%" v "10,%%" v "15,%%" v n "\n\t"   \
+  TIMES(2, "vfnmadd231ps %%" v "10,%%" v n ",%%" v "14\n\t")
+#define EXP_ZMM                                                                          \
+  REDUCE("zmm", "15") "vpxord %%zmm16,%%zmm16,%%zmm16\n\t" HORNER("zmm", "16")           \
+  "vcmpltps %%zmm10,%%zmm14,%%k1\n\tvscalefps %%zmm15,%%zmm16,%%zmm16%{%%k1%}%{z%}\n\t" \
+  "vaddps %%zmm16,%%zmm10,%%zmm17\n\t"
+#define EXP_YMM                                                                       \
+  REDUCE("ymm", "11") "vpxor %%ymm11,%%ymm11,%%ymm11\n\t" HORNER("ymm", "11")         \
+  "vpslld $23,%%ymm15,%%ymm15\n\tvpaddd %%ymm15,%%ymm11,%%ymm15\n\t"                 \
+  "vcmpunordps %%ymm11,%%ymm11,%%ymm11\n\tvorps %%ymm15,%%ymm11,%%ymm15\n\t"         \
+  "vcmpltps %%ymm10,%%ymm14,%%ymm14\n\tvandnps %%ymm15,%%ymm14,%%ymm15\n\t"          \
+  "vaddps %%ymm15,%%ymm10,%%ymm11\n\t"
+#define SUM_ZMM(r) "vfmadd231ps %%zmm10,%%zmm10,%%zmm" #r "\n\t"
+#define SUM_YMM(r) "vfmadd231ps %%ymm10,%%ymm10,%%ymm" #r "\n\t"
+#define ATTEND(exp, one)                                                          \
+  exp TIMES(10, REPEAT_12(one)) exp TIMES(11, REPEAT_12(one)) exp TIMES(11, REPEAT_12(one))
+#define ATTEND_ZMM(unused) ATTEND(EXP_ZMM, SUM_ZMM)
+#define ATTEND_YMM(unused) ATTEND(EXP_YMM, SUM_YMM)
+LOOP(attend_zmm, ONCE, ATTEND_ZMM)
+LOOP(attend_ymm, ONCE, ATTEND_YMM)
+
 #define TAKE_YMM(r, at) "vmovaps " #at "(%0),%%ymm" #r "\n\tvmovaps 32+" #at "(%0),%%ymm" #r "\n\t"
 #define TAKE_ZMM(r, at) "vmovaps " #at "(%0),%%zmm" #r "\n\tvmovaps 64+" #at "(%0),%%zmm" #r "\n\t"
 #define TAKE_4_YMM(r) TAKE_YMM(r, 0) TAKE_YMM(r, 64) TAKE_YMM(r, 128) TAKE_YMM(r, 192)
@@ -113,13 +140,13 @@ BESIDE_TILE(beside_tile_avx512, TAKE_ZMM(15, 0) TAKE_ZMM(15, 128), TILE_AVX512)
 
 static const perf_peaks all[] = {
     {"avx2", HR_CPU_AVX2, madd_ymm, 320, fma_ymm, 96, tile_avx2, 2560, beside_ymm, 32,
-     beside_tile_avx2},
+     beside_tile_avx2, attend_ymm, 3072},
     {"zen3", HR_CPU_ZEN3, madd_ymm, 320, fma_ymm, 96, tile_zen3, 3072, beside_ymm, 32,
-     beside_tile_zen3},
+     beside_tile_zen3, attend_ymm, 3072},
     {"avxvnni", HR_CPU_AVXVNNI, dot_ymm, 384, fma_ymm, 96, tile_avxvnni, 3072, beside_ymm, 32,
-     beside_tile_avxvnni},
+     beside_tile_avxvnni, attend_ymm, 3072},
     {"avx512vnni", HR_CPU_AVX512VNNI, dot_zmm, 768, fma_zmm, 192, tile_avx512, 5120, beside_zmm,
-     64, beside_tile_avx512},
+     64, beside_tile_avx512, attend_zmm, 6144},
 };
 #elif defined(__aarch64__)
 /* Twenty sums, for cores with four pipes and a latency of four. */
@@ -160,12 +187,13 @@ BESIDE(beside_neon, REPEAT_20(ZERO) ZERO(20) ZERO(21), TAKE(0) TAKE(64) TAKE(128
        "v19", "v20", "v21", "v22", "v23", "v24", "v25")
 
 static const perf_peaks all[] = {
-    {"neon", HR_CPU_NEON, widen_neon, 160, fma_neon, 80, NULL, 0, beside_neon, 24, NULL},
-    {"dotprod", HR_CPU_DOTPROD, dot_neon, 320, fma_neon, 80, NULL, 0, beside_neon, 24, NULL},
-    {"i8mm", HR_CPU_I8MM, matrix_neon, 640, fma_neon, 80, NULL, 0, beside_neon, 24, NULL},
+    {"neon", HR_CPU_NEON, widen_neon, 160, fma_neon, 80, NULL, 0, beside_neon, 24, NULL, NULL, 0},
+    {"dotprod", HR_CPU_DOTPROD, dot_neon, 320, fma_neon, 80, NULL, 0, beside_neon, 24, NULL, NULL,
+     0},
+    {"i8mm", HR_CPU_I8MM, matrix_neon, 640, fma_neon, 80, NULL, 0, beside_neon, 24, NULL, NULL, 0},
 };
 #else
-static const perf_peaks all[] = {{NULL, ~0u, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL}};
+static const perf_peaks all[] = {{NULL, ~0u, NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, NULL, 0}};
 #endif
 
 const perf_peaks *perf_peaks_of(const char *name) {

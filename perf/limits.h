@@ -28,7 +28,12 @@ typedef struct perf_peaks {
   perf_beside_fn *beside;
   double beside_work; /* multiply-adds of a group */
   perf_beside_fn *tile_beside; /* the same with groups of what tile does in a turn, or NULL */
+  /* All that attention of many rows does for some queries and sixteen keys each with heads of
+   * PERF_ATTEND_WIDTH, but without memory: scores, maxima, exponentials, sums; or NULL. */
+  void (*attend)(size_t turns);
+  double attend_work; /* multiply-adds of scores and value sums */
 } perf_peaks;
+enum { PERF_ATTEND_WIDTH = 64 };
 
 /* The best of what a kernel tier may use, by the features that it needs and suits, so that a new
  * one has peaks at once; where its name is another one's, say so beside the figures. NULL for the

@@ -78,7 +78,7 @@ check "exported symbols are not those of tests/abi/symbols (< list, > exported)"
   "$(echo "$exported" | diff "$root/tests/abi/symbols" -)"
 
 # From the label of a loop to its jump back; what the compiler adds around may use the stack.
-loops=$(nm "$peaks" 2>/dev/null | awk '$2 == "t" && $3 ~ /^(fma|dot|madd|widen|matrix|tile)_/ { print $3 }')
+loops=$(nm "$peaks" 2>/dev/null | awk '$2 == "t" && $3 ~ /^(fma|dot|madd|widen|matrix|tile|attend)_/ { print $3 }')
 [ -n "$loops" ] && ok || bad "$peaks holds no peak loop"
 for loop in $loops; do
   body=$(objdump -d --no-show-raw-insn "$peaks" | awk -v name="<$loop>:" '$2 == name { on = 1; next } /^$/ { on = 0 } on')

@@ -333,7 +333,7 @@ Test(bench, a_run_of_a_synthetic_model) {
   json_t *d = json_of("$H bench -q --synthetic " SMALL
                       ":q8_0 -p 8,16 -n 4 -d 0,8 -t 1,2 -r 3 --json -");
   cr_expect_str_eq(text(d, "schema"), "headrow-bench");
-  cr_expect_eq((int)number(d, "schema_version"), 6);
+  cr_expect_eq((int)number(d, "schema_version"), 7);
   expect_schema(d);
   cr_expect_eq((int)number(json_object_get(d, "settings"), "context"), 24);
   const json_t *results = json_object_get(d, "results"), *limits = json_object_get(d, "limits");
@@ -357,8 +357,8 @@ Test(bench, a_run_of_a_synthetic_model) {
   json_decref(d);
 }
 
-/* Where int8 products bind, their form allows less than the bare peak and is reached to a larger
- * part; elsewhere there is nothing to say of it. */
+/* Where products bind, their form and attention's allow less than the bare peaks and are reached to
+ * a larger part. */
 Test(bench, the_form_of_products) {
   const char *wide = "dim=1024,layers=1,heads=8,kv=2,ffn=2816,vocab=300,ctx=256";
   hr_kernels best;
@@ -373,10 +373,11 @@ Test(bench, the_form_of_products) {
     size_t i;
     json_array_foreach(json_object_get(d, "results"), i, r) {
       const json_t *form = json_object_get(r, "form"), *limit = json_object_get(r, "limit");
-      bool expected = !half && strcmp(text(r, "work"), "prompt") == 0 && peaks && peaks->tile;
+      bool prompt = strcmp(text(r, "work"), "prompt") == 0;
+      bool expected = !prompt || (peaks && peaks->attend);
       cr_expect_eq(json_is_object(form), expected, "%s", text(r, "work"));
-      if (!json_is_object(form)) continue;
-      cr_expect_str_eq(text(limit, "name"), "int8");
+      if (!json_is_object(form) || !prompt) continue;
+      cr_expect_str_eq(text(limit, "name"), half ? "fp32" : "int8");
       cr_expect_gt(number(form, "percent"), number(limit, "percent"));
       cr_expect_lt(number(form, "tokens_per_second"), number(limit, "tokens_per_second"));
       double rate = number(json_object_get(r, "tokens_per_second"), "median");
@@ -390,7 +391,18 @@ Test(bench, the_form_of_products) {
   finish(&o);
 }
 
-/* The weights are read in turn with every sample's tokens, and the limit is of their bytes. */
+static double sample_of(const json_t *object, const char *name, size_t i) {
+  return json_number_value(json_array_get(json_object_get(object, name), i));
+}
+
+/* The middle of three. */
+static double middle(const double x[3]) {
+  double most = fmax(fmax(x[0], x[1]), x[2]), least = fmin(fmin(x[0], x[1]), x[2]);
+  return x[0] + x[1] + x[2] - most - least;
+}
+
+/* The weights are read in turn with every sample's tokens, and the limit is of their bytes:
+ * plainly, and, for the form, the weights in steps and only the cache plainly. */
 Test(bench, tokens_are_set_beside_reading) {
   json_t *d = json_of("$H bench -q --synthetic " SMALL ":q8_0 -p 4 -n 8 -b 1,2 -t 2 -r 3 --json -");
   size_t i, generations = 0;
@@ -402,17 +414,19 @@ Test(bench, tokens_are_set_beside_reading) {
       continue;
     }
     generations++;
-    const json_t *samples = json_object_get(reading, "bytes_per_second_samples");
-    const json_t *seconds = json_object_get(r, "seconds_samples");
-    cr_assert_eq(json_array_size(samples), 3);
-    double bytes = number(json_object_get(r, "amount"), "bytes"), share[3];
-    for (size_t k = 0; k < 3; k++)
-      share[k] = 100 * bytes / json_number_value(json_array_get(seconds, k)) /
-                 json_number_value(json_array_get(samples, k));
-    double most = fmax(fmax(share[0], share[1]), share[2]);
-    double least = fmin(fmin(share[0], share[1]), share[2]);
-    double median = share[0] + share[1] + share[2] - most - least;
-    cr_expect_float_eq(number(reading, "percent"), median, 1e-6 * median);
+    const json_t *form = json_object_get(r, "form");
+    const char *samples = "bytes_per_second_samples";
+    cr_assert_eq(json_array_size(json_object_get(reading, samples)), 3);
+    cr_assert_eq(json_array_size(json_object_get(form, samples)), 3);
+    double bytes = number(json_object_get(r, "amount"), "bytes"), plain[3], steps[3];
+    double weights = 8 * number(json_array_get(json_object_get(d, "limits"), 0), "read_bytes");
+    for (size_t k = 0; k < 3; k++) {
+      double seconds = sample_of(r, "seconds_samples", k), rate = sample_of(reading, samples, k);
+      plain[k] = 100 * bytes / rate / seconds;
+      steps[k] = 100 * ((bytes - weights) / rate + weights / sample_of(form, samples, k)) / seconds;
+    }
+    cr_expect_float_eq(number(reading, "percent"), middle(plain), 1e-6 * middle(plain));
+    cr_expect_float_eq(number(form, "percent"), middle(steps), 1e-6 * middle(steps));
   }
   cr_expect_eq(generations, 2);
   double weights = number(json_object_get(d, "memory"), "weight_bytes");
@@ -1360,7 +1374,7 @@ Test(bench, a_peer_is_asked_for_each_kind_of_work) {
   const char *generate = strstr(o.out, "m.gguf generate 2");
   cr_expect(strstr(o.out, "m.gguf prompt 8") && strstr(o.out, "-p 0 -n 2 -t 7 -r 1"), "%s%s", o.out,
             o.err);
-  /* what it reached of reading is empty here, and of the form only prompts have something */
+  /* what it reached of reading and of the form is empty here */
   double mine, other, ratio;
   cr_expect(generate && sscanf(generate, "m.gguf generate 2 %lf %lf %lf - -", &mine, &other,
                                &ratio) == 3, "%s", o.out);

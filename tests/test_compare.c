@@ -175,7 +175,7 @@ Test(compare, the_state_of_the_machines_is_told) {
 /* What an older form had not is no 0, and what was not read says why. */
 Test(compare, a_state_that_is_not_known) {
   result r = compared(BOTH "sed '/throttled_samples/d; /\"most_mhz\": 1800,/d; /_reason\"/d; "
-                           "s/\"schema_version\": 6/\"schema_version\": 3/; /\"types\"/d; "
+                           "s/\"schema_version\": 7/\"schema_version\": 3/; /\"types\"/d; "
                            "' board.json >old.json; "
                            "$H compare laptop.json old.json; $H compare -q --csv old.json");
   EXPECT_WORDS(r.err, "note: old: version 3 of the form: throttling, the highest frequency");
@@ -203,25 +203,31 @@ Test(compare, a_state_that_is_not_known) {
 /* --- Files that differ ------------------------------------------------------------- */
 
 Test(compare, other_versions_of_the_form) {
-  result r = compared(BOTH "sed 's/\"schema_version\": 6/\"schema_version\": 7, \"more\": [1]/' "
+  result r = compared(BOTH "sed 's/\"schema_version\": 7/\"schema_version\": 8, \"more\": [1]/' "
                            "board.json >new.json; $H compare laptop.json new.json");
-  EXPECT_WORDS(r.err, "note: new: version 7 of the form is newer than 6");
+  EXPECT_WORDS(r.err, "note: new: version 8 of the form is newer than 7");
   EXPECT_WORDS(r.out, "laptop is 10.00 times as fast as new");
   finish(&r);
-  r = compared(BOTH "sed 's/\"schema_version\": 6/\"schema_version\": 2/; /\"batch\": /d' "
+  r = compared(BOTH "sed 's/\"schema_version\": 7/\"schema_version\": 2/; /\"batch\": /d' "
                     "board.json >old.json; $H compare laptop.json old.json");
   EXPECT_WORDS(r.err, "note: old: version 2 of the form: all of its tests are of one sequence");
   EXPECT_WORDS(r.out, "laptop is 10.00 times as fast as old");
   finish(&r);
-  r = compared(BOTH "sed 's/\"schema_version\": 6/\"schema_version\": 4/; "
+  r = compared(BOTH "sed 's/\"schema_version\": 7/\"schema_version\": 4/; "
                     "s/read_bytes/read_buffer_bytes/' board.json >old.json; "
                     "$H compare laptop.json old.json");
   EXPECT_WORDS(r.err, "note: old: version 4 of the form: its limit of reading is of other memory");
   EXPECT_WORDS(r.out, "laptop is 10.00 times as fast as old");
   finish(&r);
-  r = compared(BOTH "sed 's/\"schema_version\": 6/\"schema_version\": 5/; /\"form\": /d' "
+  r = compared(BOTH "sed 's/\"schema_version\": 7/\"schema_version\": 5/; /\"form\": /d' "
                     "board.json >old.json; $H compare laptop.json old.json");
   EXPECT_WORDS(r.err, "note: old: version 5 of the form: the share of what int8 products can have");
+  EXPECT_WORDS(r.out, "laptop is 10.00 times as fast as old");
+  finish(&r);
+  r = compared(BOTH "sed 's/\"schema_version\": 7/\"schema_version\": 6/; "
+                    "/_form\": /d; /_in_steps/d' board.json >old.json; "
+                    "$H compare laptop.json old.json");
+  EXPECT_WORDS(r.err, "note: old: version 6 of the form: its `of form` leaves out what attention");
   EXPECT_WORDS(r.out, "laptop is 10.00 times as fast as old");
   finish(&r);
   /* what version 1 had not */

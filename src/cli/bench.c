@@ -523,8 +523,9 @@ static int add_test(bench *b, bench_place *p, bench_amount amount) {
   t->seconds = calloc(repeat, sizeof *t->seconds);
   t->first = calloc(repeat, sizeof *t->first);
   t->reading = calloc(repeat, sizeof *t->reading);
+  t->steps = calloc(repeat, sizeof *t->steps);
   t->state = calloc(repeat, sizeof *t->state);
-  if (!t->seconds || !t->first || !t->reading || !t->state) return cli_fail_memory();
+  if (!t->seconds || !t->first || !t->reading || !t->steps || !t->state) return cli_fail_memory();
   t->work = bench_work_of(p->session, &amount);
   return b->set.profile ? bench_profile_make(t) : HR_OK;
 }
@@ -599,6 +600,7 @@ static void release(bench *b) {
     free(b->test[i].seconds);
     free(b->test[i].first);
     free(b->test[i].reading);
+    free(b->test[i].steps);
     free(b->test[i].state);
     bench_profile_free(&b->test[i]);
   }

@@ -15,7 +15,7 @@
 #include "statistics.h"
 #include "synthetic.h"
 
-enum { BENCH_SCHEMA = 6 };
+enum { BENCH_SCHEMA = 7 };
 
 /* A list of numbers as an option gives it. */
 typedef struct bench_numbers {
@@ -36,7 +36,9 @@ typedef enum bench_limit {
   BENCH_READ,
   BENCH_INT8,
   BENCH_FP32,
-  BENCH_FORM, /* int8 with all that the products do to a tile, on registers */
+  BENCH_FORM,   /* int8 with all that the products do to a tile, on registers */
+  BENCH_ATTEND, /* fp32 with all that attention does, for heads of PERF_ATTEND_WIDTH */
+  BENCH_STEPS,  /* reading as a token does, with the barriers between */
   BENCH_BARRIER,
   BENCH_LIMITS
 } bench_limit;
@@ -62,6 +64,7 @@ typedef struct bench_region {
   size_t parts;
   size_t most; /* bytes of a part that are read; 0: all */
   bench_cursor *cursor; /* [threads] */
+  size_t *next;         /* the part that is read next, where all threads go part by part */
 } bench_region;
 
 /* Limits of so many threads, by those of them that work. A sample a round. */
@@ -71,7 +74,7 @@ typedef struct bench_limits {
   double *value[BENCH_LIMITS]; /* bytes, operations or barriers a second */
   size_t count;
   bench_region weights; /* of the model, as its tokens read them */
-  bench_way way;        /* that was the fastest in the last sample */
+  bench_way way, steps_way; /* that were the fastest in the last sample */
 } bench_limits;
 
 /* Memory that is read for its speed. */
@@ -132,7 +135,8 @@ typedef struct bench_amount {
 /* Work of a test, added up from the model's matrices. */
 typedef struct bench_work {
   double int8_macs, float_macs, bytes;
-  double barriers; /* at least */
+  double attend_macs; /* those of float_macs that are attention's */
+  double barriers;    /* at least */
 } bench_work;
 
 /* A kernel tier and a number of threads. */
@@ -160,6 +164,7 @@ typedef struct bench_test {
   double *first;   /* prompt: with the first token picked */
   double *reading; /* generate: bytes a second of plainly reading the weights in turn with each
                       sample's tokens */
+  double *steps;   /* generate: the same with the barriers of a token between */
   cli_state (*state)[2]; /* of the machine, before and after each sample */
   size_t count;
   bool has_digest;
@@ -251,13 +256,15 @@ unsigned bench_test_threads(const bench_test *t);
 typedef struct bench_bound {
   double seconds;    /* 0: not known */
   const char *limit; /* which one binds; why it isn't known */
-  double form_seconds; /* with int8 products at what their form allows; 0: not known, or reading
-                          or barriers bind */
+  double form_seconds; /* with int8 products and attention at what their form allows; 0: not known,
+                          or reading or barriers bind */
 } bench_bound;
 bench_bound bench_bound_of(const bench_test *test, const bench_work *work); /* bench_work.c */
 /* The matrices that weights are multiplied in; one without panels is not there. */
 size_t bench_matrices(const hr_transformer *transformer);
 const hr_matrix *bench_matrix(const hr_transformer *transformer, size_t i);
+/* How many barriers a token has behind the i-th of them; two where attention follows. */
+unsigned bench_barriers_behind(size_t i, size_t count);
 
 /* A test in numbers. */
 typedef struct bench_result {
@@ -265,7 +272,8 @@ typedef struct bench_result {
   bench_bound bound;
   double percent; /* of the limit, by the median; below 0: not known */
   bool valid;
-  double of_form; /* percent: of what the form of the int8 products allows; below 0: not known */
+  double of_form; /* percent: of what the form of products and attention allows, of a generation
+                     its steps, in the median of the samples; below 0: not known */
   double of_reading; /* percent: bytes of the tokens beside reading in turn; median of the samples;
                         below 0: not known */
   size_t disturbed; /* samples */
@@ -282,6 +290,9 @@ double bench_rate_of_reading(hr_team *team, unsigned threads, const bench_region
                              double seconds, bench_way *way, hr_error *err);
 double bench_rate_of_reading_so(hr_team *team, unsigned threads, const bench_region *region,
                                 double seconds, bench_way way, hr_error *err);
+/* Whole steps of a token (bench_step_ends), weights only, in that way. */
+double bench_rate_of_steps(hr_team *team, unsigned threads, const bench_region *weights,
+                           double seconds, bench_way way, hr_error *err);
 double bench_rate_of_loop(hr_team *team, unsigned threads, void (*loop)(size_t), double work,
                           hr_error *err);
 double bench_rate_of_barriers(hr_team *team, unsigned threads, hr_error *err);

@@ -234,12 +234,14 @@ static json_t *json_limits(const bench *b) {
       const bench_limits *l = &p->limits[j];
       if (!l->threads) continue;
       json_array_append_new(
-          list, json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "isa",
+          list, json_pack("{s:s, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "isa",
                           p->model->kernels.isa, "threads", l->threads, "cpus",
                           json_seats(p, l->active), "read", json_limit(l, BENCH_READ, "bytes/s"),
                           "int8", json_limit(l, BENCH_INT8, "operations/s"), "fp32",
                           json_limit(l, BENCH_FP32, "operations/s"), "int8_form",
-                          json_limit(l, BENCH_FORM, "operations/s"), "barrier",
+                          json_limit(l, BENCH_FORM, "operations/s"), "attention_form",
+                          json_limit(l, BENCH_ATTEND, "operations/s"), "read_in_steps",
+                          json_limit(l, BENCH_STEPS, "bytes/s"), "barrier",
                           json_limit(l, BENCH_BARRIER, "barriers/s"), "read_bytes",
                           (json_int_t)bench_limits_bytes(l), "read_huge_pages",
                           json_flag(b->huge)));
@@ -305,12 +307,13 @@ static json_t *json_throttled(const bench_test *t) {
   return list;
 }
 
-/* With int8 products at what their form allows. */
+/* With products and attention at what their form allows, or reading in a token's steps. */
 static json_t *json_form(const bench_test *t, const bench_result *r) {
   if (r->of_form < 0) return json_null();
-  return json_pack("{s:o, s:o}", "tokens_per_second",
-                   json_number((double)bench_test_tokens(t) / r->bound.form_seconds), "percent",
-                   json_number(r->of_form));
+  return json_pack("{s:o, s:o, s:o}", "tokens_per_second",
+                   json_number(100 * r->rate.median / r->of_form), "percent",
+                   json_number(r->of_form), "bytes_per_second_samples",
+                   t->amount.prompt ? json_null() : json_samples(t->steps, t->count));
 }
 
 /* Beside what plain reading in turn with the tokens allows. */

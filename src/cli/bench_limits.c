@@ -23,7 +23,8 @@ typedef struct window {
   double loop_work;
   const bench_region *region; /* or, with neither, barriers */
   bench_way way; /* of the reading */
-  bool stop;     /* barriers: all leave after the same one */
+  bool steps;    /* reading goes by the steps of a token */
+  bool stop;     /* barriers and steps: all leave after the same one */
   double *rate;  /* of each thread */
 } window;
 
@@ -102,6 +103,47 @@ static void run_barriers(void *arg, unsigned thread, unsigned threads) {
   if (thread == 0) w->rate[0] = least > 0 ? BARRIERS / least : 0;
 }
 
+/* All of a part in as many streams; returns the bytes. */
+static double read_part(const window *w, unsigned thread, size_t i) {
+  const bench_region *r = w->region;
+  const bench_part *part = &r->part[thread * r->parts + i];
+  size_t each = stream_bytes(r, part, w->way.streams);
+  if (each) perf_read(part->data, each, each, w->way.streams, w->way.width);
+  return (double)(each * w->way.streams);
+}
+
+/* As the threads of a token wait: what is read next is fetched meanwhile. */
+static void wait_fetching(const window *w, unsigned thread, size_t next) {
+  enum { MOST = 64 << 10 };
+  const bench_part *part = &w->region->part[thread * w->region->parts + next];
+  size_t bytes = part->bytes < MOST ? part->bytes : MOST;
+  hr_team_barrier_fetching(w->team, thread, part->data, bytes);
+}
+
+/* Matrix after matrix, with a token's barriers behind them. Before the first of two the first
+ * thread decides whether all leave, between them the others look. */
+static void run_steps(void *arg, unsigned thread, unsigned threads) {
+  window *w = arg;
+  const bench_region *r = w->region;
+  size_t i = *r->next;
+  double bytes = 0, start, now;
+  if (threads > 1) hr_team_barrier(w->team, thread);
+  start = now = cli_now();
+  for (bool stop = false; !stop;) {
+    bytes += read_part(w, thread, i);
+    unsigned barriers = bench_barriers_behind(i, r->parts);
+    i = i + 1 < r->parts ? i + 1 : 0;
+    if (barriers == 2 && thread == 0) w->stop = cli_now() - start > w->seconds;
+    if (threads > 1 && barriers > 0) wait_fetching(w, thread, i);
+    if (barriers < 2) continue;
+    stop = w->stop;
+    if (threads > 1) wait_fetching(w, thread, i);
+    now = cli_now();
+  }
+  w->rate[thread] = now > start ? bytes / (now - start) : 0;
+  if (thread == 0) *r->next = i;
+}
+
 /* The sum over the threads; 0 with an error. */
 static double rate_of(window *w, unsigned threads, hr_error *err) {
   double sum = 0;
@@ -111,7 +153,8 @@ static double rate_of(window *w, unsigned threads, hr_error *err) {
     *err = (hr_error){.status = HR_ERROR_MEMORY, .message = "not enough memory"};
     return 0;
   }
-  if (hr_team_run(w->team, threads, barriers ? run_barriers : run_window, w, err) == HR_OK)
+  hr_team_fn *run = barriers ? run_barriers : w->steps ? run_steps : run_window;
+  if (hr_team_run(w->team, threads, run, w, err) == HR_OK)
     for (unsigned i = 0; i < threads; i++) sum += w->rate[i];
   hr_free(w->rate);
   return sum;
@@ -120,6 +163,12 @@ static double rate_of(window *w, unsigned threads, hr_error *err) {
 double bench_rate_of_reading_so(hr_team *team, unsigned threads, const bench_region *region,
                                 double seconds, bench_way way, hr_error *err) {
   window w = {.team = team, .region = region, .seconds = seconds, .way = way};
+  return rate_of(&w, threads, err);
+}
+
+double bench_rate_of_steps(hr_team *team, unsigned threads, const bench_region *weights,
+                           double seconds, bench_way way, hr_error *err) {
+  window w = {.team = team, .region = weights, .seconds = seconds, .way = way, .steps = true};
   return rate_of(&w, threads, err);
 }
 
@@ -181,12 +230,14 @@ static bool make_region(bench_region *r, unsigned threads, size_t parts) {
   r->part = hr_calloc(1, bytes);
   r->cursor = aligned_alloc(sizeof *r->cursor, threads * sizeof *r->cursor);
   if (r->cursor) memset(r->cursor, 0, threads * sizeof *r->cursor);
-  return r->part && r->cursor;
+  r->next = calloc(1, sizeof *r->next);
+  return r->part && r->cursor && r->next;
 }
 
 static void free_region(bench_region *r) {
   hr_free(r->part);
   free(r->cursor);
+  free(r->next);
   *r = (bench_region){0};
 }
 
@@ -217,6 +268,20 @@ double bench_limits_bytes(const bench_limits *limits) {
   return sum;
 }
 
+/* In one, two and four streams, by the loads that read fastest. */
+static double rate_of_steps(const bench_place *place, bench_limits *limits, hr_error *err) {
+  const double steps_window = 5e-3; /* seconds */
+  double best = 0;
+  for (size_t streams = 1; streams <= PERF_MOST_STREAMS; streams *= 2) {
+    bench_way way = {limits->way.width, streams};
+    double rate = bench_rate_of_steps(place->session->team, limits->active, &limits->weights,
+                                      steps_window, way, err);
+    if (rate > best) limits->steps_way = way;
+    if (rate > best) best = rate;
+  }
+  return best;
+}
+
 static int sample(const bench_place *place, bench_limits *limits) {
   const double read_window = 8e-3; /* seconds */
   hr_error err = {.status = HR_OK};
@@ -226,11 +291,14 @@ static int sample(const bench_place *place, bench_limits *limits) {
   double now[BENCH_LIMITS] = {0};
   now[BENCH_READ] = bench_rate_of_reading(team, threads, &limits->weights, read_window,
                                           &limits->way, &err);
+  now[BENCH_STEPS] = rate_of_steps(place, limits, &err);
   now[BENCH_BARRIER] = bench_rate_of_barriers(team, threads, &err);
   if (p) {
     now[BENCH_INT8] = bench_rate_of_loop(team, threads, p->dot, p->dot_work, &err);
     now[BENCH_FP32] = bench_rate_of_loop(team, threads, p->fma, p->fma_work, &err);
     if (p->tile) now[BENCH_FORM] = bench_rate_of_loop(team, threads, p->tile, p->tile_work, &err);
+    if (p->attend)
+      now[BENCH_ATTEND] = bench_rate_of_loop(team, threads, p->attend, p->attend_work, &err);
   }
   if (err.status != HR_OK) return cli_fail_error("limits", &err);
   for (int i = 0; i < BENCH_LIMITS; i++) limits->value[i][limits->count] = now[i];

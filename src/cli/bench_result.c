@@ -27,14 +27,21 @@ static bool joules_of(const bench *b, const bench_test *t, cli_statistics *to) {
   return true;
 }
 
-/* The share of plain reading that the tokens reached in the median of the samples. */
-static bool share_of_reading(const bench_test *t, double *percent) {
+/* The share of plain reading that the tokens reached in the median of the samples, or, by steps,
+ * of reading the weights with a token's barriers between, and plainly what else they read. */
+static bool share_of_reading(const bench_test *t, bool by_steps, double *percent) {
+  const bench_limits *l = bench_limits_for(t->place, bench_test_many(t));
+  double weights = by_steps ? bench_limits_bytes(l) * (double)t->amount.tokens : 0;
   double *each = calloc(t->count ? t->count : 1, sizeof *each);
   size_t known = 0;
   *percent = -1;
   if (!each) return false;
   for (size_t i = 0; i < t->count; i++)
-    if (t->reading[i] > 0) each[known++] = 100 * t->work.bytes / t->seconds[i] / t->reading[i];
+    if (t->reading[i] > 0 && (!by_steps || t->steps[i] > 0)) {
+      double seconds = (t->work.bytes - weights) / t->reading[i];
+      if (by_steps) seconds += weights / t->steps[i];
+      each[known++] = 100 * seconds / t->seconds[i];
+    }
   if (known) *percent = cli_statistics_of(each, known).median;
   free(each);
   return true;
@@ -46,7 +53,7 @@ bool bench_result_of(const bench *b, const bench_test *t, bench_result *r) {
   if (!bench_statistics_of(t->seconds, t->count, 0, &r->seconds) ||
       !bench_statistics_of(t->seconds, t->count, (double)bench_test_tokens(t), &r->rate) ||
       !bench_statistics_of(t->first, t->count, 0, &r->first) || !joules_of(b, t, &r->joules) ||
-      !share_of_reading(t, &r->of_reading))
+      !share_of_reading(t, false, &r->of_reading) || !share_of_reading(t, true, &r->of_form))
     return false;
   if (r->bound.seconds > 0 && r->seconds.median > 0)
     r->percent = 100 * r->bound.seconds / r->seconds.median;

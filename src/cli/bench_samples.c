@@ -125,7 +125,7 @@ static int generate(bench *b, const bench_test *t) {
 /* The weights plainly read, between tokens: a machine whose memory is now fast, now
  * slow is so for both. */
 typedef struct turns {
-  double rate; /* the sum of count windows */
+  double rate, steps; /* the sums of count windows */
   size_t count;
 } turns;
 
@@ -133,19 +133,18 @@ static int read_in_turn(const bench_test *t, turns *so_far) {
   const double window = 5e-3; /* seconds */
   const bench_limits *l = bench_limits_for(t->place, bench_test_many(t));
   hr_error err = {.status = HR_OK};
-  double rate = bench_rate_of_reading_so(t->place->session->team, l->active, &l->weights, window,
-                                         l->way, &err);
+  hr_team *team = t->place->session->team;
+  so_far->rate += bench_rate_of_reading_so(team, l->active, &l->weights, window, l->way, &err);
+  so_far->steps += bench_rate_of_steps(team, l->active, &l->weights, window, l->steps_way, &err);
   if (err.status != HR_OK) return cli_fail_error("limits", &err);
-  so_far->rate += rate;
   so_far->count++;
   return HR_OK;
 }
 
-/* *seconds are those of the tokens; *reading is 0 unless it is wanted. */
+/* *seconds are those of the tokens; so_far stays as it is unless read. */
 static int run_generation(bench *b, const bench_test *t, bool read, double *seconds,
-                          double *reading) {
+                          turns *so_far) {
   const double enough = 20e-3; /* seconds of tokens between two windows of reading */
-  turns so_far = {0};
   int status = HR_OK;
   for (size_t i = 0; i < t->amount.batch; i++) b->next[i] = ids_of(b, i)[t->amount.depth];
   for (size_t i = 0; status == HR_OK && i < t->amount.tokens;) {
@@ -157,9 +156,8 @@ static int run_generation(bench *b, const bench_test *t, bool read, double *seco
       spent = cli_now() - start;
     }
     *seconds += spent;
-    if (status == HR_OK && read) status = read_in_turn(t, &so_far);
+    if (status == HR_OK && read) status = read_in_turn(t, so_far);
   }
-  *reading = so_far.count ? so_far.rate / (double)so_far.count : 0;
   return status;
 }
 
@@ -235,7 +233,8 @@ static int fill_at_half(bench *b, const bench_test *t) {
 }
 
 static int run_test(bench *b, bench_test *t, bool keep) {
-  double seconds = 0, first = 0, reading = 0;
+  double seconds = 0, first = 0;
+  turns read = {0};
   cli_state state[2];
   int status = fill_at_half(b, t);
   read_state(b, t->place, &state[0]);
@@ -243,7 +242,7 @@ static int run_test(bench *b, bench_test *t, bool keep) {
   if (status == HR_OK)
     status = b->set.block       ? run_block(b, t, &seconds, &first)
              : t->amount.prompt ? run_prompt(b, t, &seconds, &first)
-                                : run_generation(b, t, keep, &seconds, &reading);
+                                : run_generation(b, t, keep, &seconds, &read);
   bench_profile_stop(t, seconds * (double)t->passes, keep);
   if (b->set.block && !keep) t->passes = passes_for(seconds);
   read_state(b, t->place, &state[1]);
@@ -252,7 +251,8 @@ static int run_test(bench *b, bench_test *t, bool keep) {
   if (status == HR_OK) status = note_digest(b, t);
   if (status != HR_OK || !keep) return status;
   memcpy(t->state[t->count], state, sizeof state);
-  t->reading[t->count] = reading;
+  if (read.count) t->reading[t->count] = read.rate / (double)read.count;
+  if (read.count) t->steps[t->count] = read.steps / (double)read.count;
   /* a clock that stood still would make an infinite rate */
   t->seconds[t->count] = seconds > 1e-9 ? seconds : 1e-9;
   t->first[t->count++] = first > 1e-9 ? first : 1e-9;
@@ -303,7 +303,8 @@ static int run_rounds(bench *b) {
 
 /* Other work on the machine shows in the limits, which should not move. */
 static void warn_of_limits(bench *b) {
-  static const char *const names[BENCH_BARRIER] = {"read", "int8", "fp32", "int8_form"};
+  static const char *const names[BENCH_BARRIER] = {"read", "int8", "fp32", "int8_form",
+                                                   "attention_form", "read_in_steps"};
   for (size_t p = 0; p < b->places; p++)
     for (size_t j = 0; j < 2; j++) {
       const bench_limits *l = &b->place[p].limits[j];

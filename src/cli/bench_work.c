@@ -20,6 +20,11 @@ const hr_matrix *bench_matrix(const hr_transformer *t, size_t i) {
   return all[i % LAYER_MATRICES];
 }
 
+unsigned bench_barriers_behind(size_t i, size_t count) {
+  static const unsigned char behind[LAYER_MATRICES] = {[2] = 2, [3] = 1, [5] = 1, [6] = 1};
+  return i + 1 == count ? 1 : behind[i % LAYER_MATRICES];
+}
+
 /* One matrix in a pass of some rows: its weights are read once. */
 static void add_matrix(const hr_matrix *m, size_t rows, bench_work *work) {
   if (!m->panels || rows == 0) return;
@@ -65,14 +70,16 @@ static void add_attention(const hr_session *s, const bench_amount *a, size_t sta
                           bool ends, bench_work *work) {
   const hr_description *d = &s->model->loaded.transformer.description;
   double heads = (double)d->heads * 2 * (double)d->head_width;
-  double position = (double)s->cache.position_bytes * (double)d->kv_heads;
+  double position = (double)s->cache.position_bytes * (double)d->kv_heads, macs = 0;
   for (uint32_t l = 0; l < d->layers; l++) {
     bool last_only = l + 1 == d->layers && !needs_all(d, a);
     if (last_only && !ends) continue;
     for (size_t i = last_only ? rows - 1 : 0; i < rows; i++)
-      work->float_macs += (double)visible(d, l, start + i, start + rows) * heads;
+      macs += (double)visible(d, l, start + i, start + rows) * heads;
     work->bytes += (double)visible(d, l, start + rows - 1, start + rows) * position;
   }
+  work->float_macs += macs;
+  work->attend_macs += macs;
 }
 
 /* Of one pass: one row that sees few keys has no more. Without a row that needs the last layer
@@ -119,6 +126,7 @@ void bench_work_by_part(const hr_session *s, const bench_amount *a, bench_work p
 void bench_work_add(bench_work *to, const bench_work *more) {
   to->int8_macs += more->int8_macs;
   to->float_macs += more->float_macs;
+  to->attend_macs += more->attend_macs;
   to->bytes += more->bytes;
   to->barriers += more->barriers;
 }
@@ -136,6 +144,14 @@ static double at_best(const bench_limits *l, bench_limit which, double amount) {
   return best > 0 ? amount / best : 0;
 }
 
+/* What attention takes beside its multiply-adds, about: the wider its heads are, the fewer
+ * exponentials belong to as many of them. */
+static double beside_attention(const bench_test *t, const bench_limits *l, double macs) {
+  uint32_t width = t->place->model->loaded.transformer.description.head_width;
+  double more = at_best(l, BENCH_ATTEND, 2 * macs) - at_best(l, BENCH_FP32, 2 * macs);
+  return more > 0 ? more * PERF_ATTEND_WIDTH / width : 0;
+}
+
 bench_bound bench_bound_of(const bench_test *test, const bench_work *w) {
   const bench_limits *l = bench_limits_for(test->place, bench_test_many(test));
   double read = at_best(l, BENCH_READ, w->bytes);
@@ -146,6 +162,8 @@ bench_bound bench_bound_of(const bench_test *test, const bench_work *w) {
     return (bench_bound){0, "this kernel tier has no peak to compare with", 0};
   if (barriers > read && barriers > int8 + fp32) return (bench_bound){barriers, "barrier", 0};
   if (read >= int8 + fp32) return (bench_bound){read, "read", 0};
-  double form = at_best(l, BENCH_FORM, 2 * w->int8_macs);
-  return (bench_bound){int8 + fp32, int8 >= fp32 ? "int8" : "fp32", form > 0 ? form + fp32 : 0};
+  double products = w->int8_macs > 0 ? at_best(l, BENCH_FORM, 2 * w->int8_macs) : 0;
+  double form = products + fp32 + beside_attention(test, l, w->attend_macs);
+  bool known = bench_limit_best(l, BENCH_ATTEND) > 0;
+  return (bench_bound){int8 + fp32, int8 >= fp32 ? "int8" : "fp32", known ? form : 0};
 }

@@ -11,7 +11,7 @@
 #include "cli.h"
 #include "compare.h"
 
-enum { NEWEST = 6, TYPES = 4, MACHINE_LIMITS = 2, MOST_RESULTS = 4096 };
+enum { NEWEST = 7, TYPES = 4, MACHINE_LIMITS = 2, MOST_RESULTS = 4096 };
 
 /* --- Values ---------------------------------------------------------------------- */
 
@@ -292,7 +292,8 @@ int compare_read(compare *c, const char *path) {
       "all of its tests are of one sequence",
       "throttling, the highest frequency and types of weights are not in it",
       "its limit of reading is of other memory than the weights",
-      "the share of what int8 products can have by themselves, `of form`, is not in it"};
+      "the share of what int8 products can have by themselves, `of form`, is not in it",
+      "its `of form` leaves out what attention does beside multiplying, and generation"};
   if (f->version < NEWEST)
     note(c, "%s: version %d of the form: %s", f->label, f->version, older[f->version - 1]);
   note_holes(c, f);
