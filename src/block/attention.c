@@ -379,15 +379,28 @@ static void attend_few_keys(hr_pass *pass, unsigned thread, unsigned threads, ui
     }
 }
 
+/* Some heads of some rows, counted row by row. Of whole rows one head after the other is placed:
+ * keys that follow each other share cache lines, one for each column. */
+static void place_run(const hr_pass *pass, uint32_t layer, hr_range run, bool queries) {
+  enum { ROWS = HR_KEY_PANEL / 2 };
+  size_t heads = pass->model->description.kv_heads;
+  for (size_t u = run.begin, count; u < run.end; u += count) {
+    size_t row = u / heads, rows = hr_min_size((run.end - u) / heads, ROWS);
+    count = u % heads == 0 && rows > 0 ? rows * heads : 1;
+    for (size_t i = 0; i < count; i++) {
+      size_t head = count > 1 ? i / rows : u % heads;
+      place_head(pass, layer, count > 1 ? row + i % rows : row, head, queries);
+    }
+  }
+}
+
 static void place_heads(hr_pass *pass, unsigned thread, unsigned threads, uint32_t layer,
                         bool queries) {
   const hr_description *d = &pass->model->description;
   size_t heads = 2 + (queries ? d->heads / d->kv_heads : 0);
   hr_step step = hr_begin_step(pass, thread, threads, pass->rows * d->kv_heads,
                                heads * d->head_width * 2 * sizeof(float));
-  for (hr_range run; hr_next_run(&step, &run);)
-    for (size_t u = run.begin; u < run.end; u++)
-      place_head(pass, layer, u / d->kv_heads, u % d->kv_heads, queries);
+  for (hr_range run; hr_next_run(&step, &run);) place_run(pass, layer, run, queries);
   hr_end_step(pass, thread, HR_PART_PLACE);
 }
 
