@@ -391,6 +391,25 @@ Test(bench, the_form_of_products) {
   finish(&o);
 }
 
+/* Who measures at real-time priority is told what the system takes of it. Not every place lets a
+ * program have it; without it nothing is said. */
+Test(bench, real_time_is_not_all_of_the_time) {
+  const char *files = "K=$D/proc/sys/kernel; mkdir -p $K; echo 950000 >$K/sched_rt_runtime_us; "
+                      "echo 1000000 >$K/sched_rt_period_us; ";
+  for (int real = 0; real < 2; real++) {
+    char *line;
+    cr_assert_gt(asprintf(&line, "%s RT=%s; $RT true 2>/dev/null && echo had; "
+                          "$RT $H bench --sysroot $D --synthetic " SMALL ":q8_0 -p 4 -n 0 -r 1",
+                          files, real ? "'chrt -f 1'" : ""), 0);
+    result o = shell(line);
+    bool had = strncmp(o.out, "had\n", 4) == 0;
+    bool told = strstr(o.err, "the system takes 5 % of the time") != NULL;
+    if (had) cr_expect(o.status == 0 && told == real, "%s", o.err);
+    free(line);
+    finish(&o);
+  }
+}
+
 static double sample_of(const json_t *object, const char *name, size_t i) {
   return json_number_value(json_array_get(json_object_get(object, name), i));
 }

@@ -672,6 +672,7 @@ static int run_all(bench *b) {
   if (status != HR_OK) return status;
   b->sensors = cli_sensors_open(bench_sysroot(b));
   if (!b->sensors) return cli_fail_memory();
+  bench_warn_of_realtime(b);
   b->load_before = bench_load_average();
   status = b->set.kernels ? bench_kernels(b) : measure_model(b);
   if (status == HR_OK) status = bench_capacity_measure(b);

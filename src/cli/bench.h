@@ -353,6 +353,8 @@ double bench_resident(void);
 const char *bench_sysroot(const bench *b);
 size_t bench_free_memory(void); /* that may be taken; 0: not known */
 double bench_load_average(void);
+/* Real-time priority, which one may take to be left alone, is not for all of the time. */
+void bench_warn_of_realtime(bench *b);
 json_t *bench_json_machine(const bench *b);
 
 /* The same test by other numbers of threads, in the order of the threads; without those of which

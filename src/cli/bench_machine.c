@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * The machine that the numbers come from, as far as it tells. */
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +63,22 @@ double bench_resident(void) {
 
 const char *bench_sysroot(const bench *b) {
   return b->set.sysroot ? b->set.sysroot : "";
+}
+
+void bench_warn_of_realtime(bench *b) {
+  static const char *const files[] = {"runtime", "period"};
+  double us[2] = {0, 0};
+  int policy = sched_getscheduler(0);
+  if (policy != SCHED_FIFO && policy != SCHED_RR) return;
+  for (size_t i = 0; i < 2; i++) {
+    char path[1024], text[32];
+    int length = snprintf(path, sizeof path, "%s/proc/sys/kernel/sched_rt_%s_us", bench_sysroot(b),
+                          files[i]);
+    if (length < (int)sizeof path && read_line(path, text, sizeof text)) us[i] = strtod(text, NULL);
+  }
+  if (us[0] > 0 && us[0] < us[1])
+    bench_warn(b, "real-time priority: the system takes %.0f %% of the time from threads that have "
+               "it (sched_rt_runtime_us), better 'nice -n -20'", 100 * (1 - us[0] / us[1]));
 }
 
 double bench_load_average(void) {
