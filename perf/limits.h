@@ -28,7 +28,7 @@ typedef struct perf_peaks {
   perf_beside_fn *beside;
   double beside_work; /* multiply-adds of a group */
   perf_beside_fn *tile_beside; /* the same with groups of what tile does in a turn, or NULL */
-  /* All that attention of many rows does for some queries and sixteen keys each with heads of
+  /* All that attention of many rows does for some queries and a register of keys each with heads of
    * PERF_ATTEND_WIDTH, but without memory: scores, maxima, exponentials, sums; or NULL. */
   void (*attend)(size_t turns);
   double attend_work; /* multiply-adds of scores and value sums */

@@ -378,8 +378,10 @@ Test(bench, the_form_of_products) {
       cr_expect_eq(json_is_object(form), expected, "%s", text(r, "work"));
       if (!json_is_object(form) || !prompt) continue;
       cr_expect_str_eq(text(limit, "name"), half ? "fp32" : "int8");
-      cr_expect_gt(number(form, "percent"), number(limit, "percent"));
-      cr_expect_lt(number(form, "tokens_per_second"), number(limit, "tokens_per_second"));
+      /* attention is a small part of these: its loop may not be seen to be slower than bare fma */
+      double percent = number(limit, "percent"), most = number(limit, "tokens_per_second");
+      cr_expect(number(form, "percent") >= (half ? percent * (1 - 1e-9) : percent * 1.01));
+      cr_expect(number(form, "tokens_per_second") <= (half ? most * (1 + 1e-9) : most * 0.99));
       double rate = number(json_object_get(r, "tokens_per_second"), "median");
       cr_expect_float_eq(100 * rate / number(form, "tokens_per_second"), number(form, "percent"),
                          1e-3 * number(form, "percent"));
@@ -423,8 +425,9 @@ static double middle(const double x[3]) {
 /* The weights are read in turn with every sample's tokens, and the limit is of their bytes:
  * plainly, and, for the form, the weights in steps and only the cache plainly. */
 Test(bench, tokens_are_set_beside_reading) {
-  json_t *d = json_of("$H bench -q --synthetic " SMALL ":q8_0 -p 4 -n 8 -b 1,2 -t 2 -r 3 --json -");
-  size_t i, generations = 0;
+  json_t *d = json_of("$H bench -q --synthetic " SMALL
+                      ":q8_0 -p 4 -n 8 -b 1,2,32 -t 2 -r 3 --json -");
+  size_t i, generations = 0, stepped = 0;
   json_t *r;
   json_array_foreach(json_object_get(d, "results"), i, r) {
     const json_t *reading = json_object_get(r, "reading");
@@ -436,6 +439,12 @@ Test(bench, tokens_are_set_beside_reading) {
     const json_t *form = json_object_get(r, "form");
     const char *samples = "bytes_per_second_samples";
     cr_assert_eq(json_array_size(json_object_get(reading, samples)), 3);
+    const char *limit = text(json_object_get(r, "limit"), "name");
+    if (strcmp(limit, "read") != 0 && strcmp(limit, "barrier") != 0) {
+      cr_expect(json_is_null(form) || json_is_null(json_object_get(form, samples)), "%s", limit);
+      continue;
+    }
+    stepped++;
     cr_assert_eq(json_array_size(json_object_get(form, samples)), 3);
     double bytes = number(json_object_get(r, "amount"), "bytes"), plain[3], steps[3];
     double weights = 8 * number(json_array_get(json_object_get(d, "limits"), 0), "read_bytes");
@@ -447,7 +456,8 @@ Test(bench, tokens_are_set_beside_reading) {
     cr_expect_float_eq(number(reading, "percent"), middle(plain), 1e-6 * middle(plain));
     cr_expect_float_eq(number(form, "percent"), middle(steps), 1e-6 * middle(steps));
   }
-  cr_expect_eq(generations, 2);
+  cr_expect_eq(generations, 3);
+  cr_expect_gt(stepped, 0);
   double weights = number(json_object_get(d, "memory"), "weight_bytes");
   json_array_foreach(json_object_get(d, "limits"), i, r) {
     double read = number(r, "read_bytes"); /* the embedding is read a row at a time */

@@ -99,6 +99,7 @@ HR_INLINE ints ints_to_8(ints a, ints b, ints c, ints d) {
 HR_INLINE ints ints_sum_bytes(ints bytes) {
   return _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), bytes);
 }
+/* At a multiple of 32. */
 HR_INLINE void ints_store(void *at, ints a) { _mm512_storeu_si512(at, a); }
 
 HR_INLINE __m256 lanes_low(lanes v) { return _mm512_castps512_ps256(v); }

@@ -120,22 +120,27 @@ void KERNEL(quantize)(const float *x, size_t k, size_t begin, size_t end, void *
   float *scales = (float *)(void *)((char *)row + hr_q8_row_scales_at(k));
   int32_t *offsets = (int32_t *)(void *)((char *)row + hr_q8_row_offsets_at(k));
   __m256i *q = row;
-  size_t blocks = hr_q8_blocks(end), whole = end / HR_Q8_BLOCK;
+  size_t blocks = hr_q8_blocks(end), whole = end / HR_Q8_BLOCK, singly = 0; /* up to this one */
   for (size_t b = begin / HR_Q8_BLOCK, next; b < blocks; b = next) {
     const float *from = x + (b * HR_Q8_BLOCK - begin);
     size_t left = whole - b; /* 0: a last part of a block */
-    if (left >= 8 && quantize_some(8, from, q + b, scales + b, offsets + b))
-      next = b + 8;
-    else if (left >= 4 && quantize_some(4, from, q + b, scales + b, offsets + b))
-      next = b + 4;
-    else if (left >= 2 && quantize_some(2, from, q + b, scales + b, offsets + b))
-      next = b + 2;
-    else {
+    size_t some = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+    bool done = false;
+    next = b + 1;
+    if (b >= singly && some == 8)
+      done = quantize_some(8, from, q + b, scales + b, offsets + b);
+    else if (b >= singly && some == 4)
+      done = quantize_some(4, from, q + b, scales + b, offsets + b);
+    else if (b >= singly && some == 2)
+      done = quantize_some(2, from, q + b, scales + b, offsets + b);
+    if (done) {
+      next = b + some;
+    } else {
+      if (b >= singly) singly = b + some;
       size_t n = end - b * HR_Q8_BLOCK;
       lanes low = lanes_load_up_to(from, n), high = lanes_set(0.0f);
       if (n > 16) high = lanes_load_up_to(from + 16, n - 16);
       quantize_block(low, high, q + b, scales + b, offsets + b);
-      next = b + 1;
     }
   }
 }

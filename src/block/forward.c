@@ -135,7 +135,8 @@ static bool leave_early(const hr_pass *all, size_t wanted) {
 /* Of a text with a causal mask later rows see more keys. Where threads have rows of their own, it
  * is cut into two pieces for each, and its rows are arranged so that the first thread has the first
  * and the last piece, the second those next to them, and so on: each attends to about as many keys.
- * Not where wanted rows lie outside of the last piece. */
+ * Not where wanted rows lie outside of the last piece or are listed, nor where the pass keeps all
+ * of its rows to the end (leave_early). */
 static void fold_text(hr_pass *pass, unsigned threads, size_t wanted) {
   hr_span *span = pass->ws->span;
   const hr_text text = span->text;

@@ -14,7 +14,7 @@ enum { HR_QUERIES = 36 }; /* that one thread attends with together: whole tiles 
 typedef struct hr_span {
   hr_text text;
   size_t first_row, first_tile;
-  size_t from; /* row of the request that its first row is */
+  size_t from; /* of a whole pass: row of the request that its first row is */
 } hr_span;
 
 /* What one thread has for itself. */
@@ -79,7 +79,7 @@ typedef struct hr_pass {
   const hr_span *span;    /* [spans] the texts that they belong to */
   size_t spans;
   bool early; /* rows that are not wanted leave it before the last layer */
-  bool folded; /* its text is in pieces, of which each thread has two in all steps */
+  bool folded; /* its text is in pieces, of which each thread has about two in all steps */
 } hr_pass;
 
 typedef struct hr_range {

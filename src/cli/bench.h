@@ -257,7 +257,8 @@ typedef struct bench_bound {
   double seconds;    /* 0: not known */
   const char *limit; /* which one binds; why it isn't known */
   double form_seconds; /* with int8 products and attention at what their form allows; 0: not known,
-                          or reading or barriers bind */
+                          or reading or barriers bind: */
+  bool reads;
 } bench_bound;
 bench_bound bench_bound_of(const bench_test *test, const bench_work *work); /* bench_work.c */
 /* The matrices that weights are multiplied in; one without panels is not there. */
@@ -272,8 +273,8 @@ typedef struct bench_result {
   bench_bound bound;
   double percent; /* of the limit, by the median; below 0: not known */
   bool valid;
-  double of_form; /* percent: of what the form of products and attention allows, of a generation
-                     its steps, in the median of the samples; below 0: not known */
+  double of_form; /* percent: of what the form of products and attention allows, or, where a
+                     generation reads, its steps in the median of the samples; below 0: not known */
   double of_reading; /* percent: bytes of the tokens beside reading in turn; median of the samples;
                         below 0: not known */
   size_t disturbed; /* samples */
@@ -290,7 +291,8 @@ double bench_rate_of_reading(hr_team *team, unsigned threads, const bench_region
                              double seconds, bench_way *way, hr_error *err);
 double bench_rate_of_reading_so(hr_team *team, unsigned threads, const bench_region *region,
                                 double seconds, bench_way way, hr_error *err);
-/* Whole steps of a token (bench_step_ends), weights only, in that way. */
+/* Matrix after matrix of the weights, with a token's barriers, from where the last such window
+ * ended to behind some layer's values. */
 double bench_rate_of_steps(hr_team *team, unsigned threads, const bench_region *weights,
                            double seconds, bench_way way, hr_error *err);
 double bench_rate_of_loop(hr_team *team, unsigned threads, void (*loop)(size_t), double work,

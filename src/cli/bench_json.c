@@ -307,13 +307,13 @@ static json_t *json_throttled(const bench_test *t) {
   return list;
 }
 
-/* With products and attention at what their form allows, or reading in a token's steps. */
+/* With products and attention at what their form allows, or, where it reads, in a token's steps. */
 static json_t *json_form(const bench_test *t, const bench_result *r) {
   if (r->of_form < 0) return json_null();
   return json_pack("{s:o, s:o, s:o}", "tokens_per_second",
                    json_number(100 * r->rate.median / r->of_form), "percent",
                    json_number(r->of_form), "bytes_per_second_samples",
-                   t->amount.prompt ? json_null() : json_samples(t->steps, t->count));
+                   r->bound.reads ? json_samples(t->steps, t->count) : json_null());
 }
 
 /* Beside what plain reading in turn with the tokens allows. */

@@ -112,12 +112,14 @@ static double read_part(const window *w, unsigned thread, size_t i) {
   return (double)(each * w->way.streams);
 }
 
-/* As the threads of a token wait: what is read next is fetched meanwhile. */
+/* As the threads of a token wait before a product: what is read next is fetched meanwhile. */
 static void wait_fetching(const window *w, unsigned thread, size_t next) {
   enum { MOST = 64 << 10 };
-  const bench_part *part = &w->region->part[thread * w->region->parts + next];
-  size_t bytes = part->bytes < MOST ? part->bytes : MOST;
-  hr_team_barrier_fetching(w->team, thread, part->data, bytes);
+  const bench_region *r = w->region;
+  const bench_part *part = &r->part[thread * r->parts];
+  while (next + 1 < r->parts && part[next].bytes == 0) next++;
+  size_t bytes = part[next].bytes < MOST ? part[next].bytes : MOST;
+  hr_team_barrier_fetching(w->team, thread, part[next].data, bytes);
 }
 
 /* Matrix after matrix, with a token's barriers behind them. Before the first of two the first
@@ -134,10 +136,9 @@ static void run_steps(void *arg, unsigned thread, unsigned threads) {
     unsigned barriers = bench_barriers_behind(i, r->parts);
     i = i + 1 < r->parts ? i + 1 : 0;
     if (barriers == 2 && thread == 0) w->stop = cli_now() - start > w->seconds;
+    if (threads > 1 && barriers == 2) hr_team_barrier(w->team, thread);
+    if (barriers == 2) stop = w->stop;
     if (threads > 1 && barriers > 0) wait_fetching(w, thread, i);
-    if (barriers < 2) continue;
-    stop = w->stop;
-    if (threads > 1) wait_fetching(w, thread, i);
     now = cli_now();
   }
   w->rate[thread] = now > start ? bytes / (now - start) : 0;

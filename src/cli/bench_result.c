@@ -53,7 +53,8 @@ bool bench_result_of(const bench *b, const bench_test *t, bench_result *r) {
   if (!bench_statistics_of(t->seconds, t->count, 0, &r->seconds) ||
       !bench_statistics_of(t->seconds, t->count, (double)bench_test_tokens(t), &r->rate) ||
       !bench_statistics_of(t->first, t->count, 0, &r->first) || !joules_of(b, t, &r->joules) ||
-      !share_of_reading(t, false, &r->of_reading) || !share_of_reading(t, true, &r->of_form))
+      !share_of_reading(t, false, &r->of_reading) ||
+      (r->bound.reads && !share_of_reading(t, true, &r->of_form)))
     return false;
   if (r->bound.seconds > 0 && r->seconds.median > 0)
     r->percent = 100 * r->bound.seconds / r->seconds.median;

@@ -303,12 +303,12 @@ static int run_rounds(bench *b) {
 
 /* Other work on the machine shows in the limits, which should not move. */
 static void warn_of_limits(bench *b) {
-  static const char *const names[BENCH_BARRIER] = {"read", "int8", "fp32", "int8_form",
-                                                   "attention_form", "read_in_steps"};
+  static const char *const names[BENCH_STEPS] = {"read", "int8", "fp32", "int8_form",
+                                                 "attention_form"};
   for (size_t p = 0; p < b->places; p++)
     for (size_t j = 0; j < 2; j++) {
       const bench_limits *l = &b->place[p].limits[j];
-      for (int i = 0; i < BENCH_BARRIER; i++) { /* which moves by itself */
+      for (int i = 0; i < BENCH_STEPS; i++) { /* barriers, and so steps, move by themselves */
         double best = bench_limit_best(l, (bench_limit)i), least = best;
         for (size_t k = 0; k < l->count; k++)
           if (l->value[i][k] < least) least = l->value[i][k];

@@ -159,11 +159,12 @@ bench_bound bench_bound_of(const bench_test *test, const bench_work *w) {
   double fp32 = at_best(l, BENCH_FP32, 2 * w->float_macs);
   double barriers = at_best(l, BENCH_BARRIER, w->barriers);
   if (!test->place->peaks && bench_test_many(test))
-    return (bench_bound){0, "this kernel tier has no peak to compare with", 0};
-  if (barriers > read && barriers > int8 + fp32) return (bench_bound){barriers, "barrier", 0};
-  if (read >= int8 + fp32) return (bench_bound){read, "read", 0};
+    return (bench_bound){0, "this kernel tier has no peak to compare with", 0, false};
+  if (barriers > read && barriers > int8 + fp32)
+    return (bench_bound){barriers, "barrier", 0, true};
+  if (read >= int8 + fp32) return (bench_bound){read, "read", 0, true};
   double products = w->int8_macs > 0 ? at_best(l, BENCH_FORM, 2 * w->int8_macs) : 0;
   double form = products + fp32 + beside_attention(test, l, w->attend_macs);
   bool known = bench_limit_best(l, BENCH_ATTEND) > 0;
-  return (bench_bound){int8 + fp32, int8 >= fp32 ? "int8" : "fp32", known ? form : 0};
+  return (bench_bound){int8 + fp32, int8 >= fp32 ? "int8" : "fp32", known ? form : 0, false};
 }
