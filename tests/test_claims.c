@@ -722,20 +722,29 @@ static void expect_shared_text_is_as_alone(hr_position_kind position, uint32_t w
   for (unsigned threads = 2; threads <= 4; threads++) {
     const size_t rows = 128 * threads + threads * 7 - 2, end = START + rows;
     const size_t counts[COUNTS] = {0, 1, 67, 68, rows / 2, rows};
-    for (size_t i = 0; i < COUNTS; i++) {
+    for (size_t i = 0; i < 2 * COUNTS; i++) { /* the second time by a list, of one of the texts */
+      const size_t count = counts[i % COUNTS];
+      const hr_text one = {.rows = rows, .start = START, .room = s->cache.room};
+      size_t list[MOST];
+      for (size_t r = 0; r < count; r++) list[r] = rows - count + r;
       hr_request first = {.ids = ids, .rows = START, .logits_from = START};
       hr_request shared = {.ids = ids + START, .rows = rows, .start = START,
-                         .logits_from = rows - counts[i], .logits = got};
+                         .logits_from = rows - count, .logits = got};
+      if (i >= COUNTS) {
+        shared.texts = &one;
+        shared.text_count = 1;
+        shared.logits_rows = list;
+        shared.logits_count = count;
+      }
       hr_request next = {.ids = ids + end, .rows = 1, .start = end,
-                         .logits = got + counts[i] * VOCAB};
+                         .logits = got + count * VOCAB};
       memset(s->cache.data, 0xff, s->cache.bytes); /* NaN */
       cr_assert_eq(hr_forward(ws, team, 1, &s->cache, &first, &err), HR_OK);
       cr_assert_eq(hr_forward(ws, team, threads, &s->cache, &shared, &err), HR_OK);
       cr_assert_eq(hr_forward(ws, team, 1, &s->cache, &next, &err), HR_OK);
-      cr_expect_arr_eq(got, alone + (rows - counts[i]) * VOCAB,
-                       (counts[i] + 1) * VOCAB * sizeof *got,
-                       "position %d, window %u, %u threads: logits of %zu rows", (int)position,
-                       window, threads, counts[i]);
+      cr_expect_arr_eq(got, alone + (rows - count) * VOCAB, (count + 1) * VOCAB * sizeof *got,
+                       "position %d, window %u, %u threads: logits of %zu rows%s", (int)position,
+                       window, threads, count, i < COUNTS ? "" : ", listed");
     }
   }
   free(alone);

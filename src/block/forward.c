@@ -135,19 +135,18 @@ static bool leave_early(const hr_pass *all, size_t wanted) {
 /* Of a text with a causal mask later rows see more keys. Where threads have rows of their own, it
  * is cut into two pieces for each, and its rows are arranged so that the first thread has the first
  * and the last piece, the second those next to them, and so on: each attends to about as many keys.
- * Not where wanted rows lie outside of the last piece or are listed, nor where the pass keeps all
- * of its rows to the end (leave_early). */
+ * Not where wanted rows lie outside of the last piece, nor where the pass keeps all of its rows to
+ * the end (leave_early). */
 static void fold_text(hr_pass *pass, unsigned threads, size_t wanted) {
   hr_span *span = pass->ws->span;
   const hr_text text = span->text;
   uint32_t rows = (uint32_t)pass->rows;
-  size_t front = 0, back = rows;
-  if (!pass->early || !hr_splits_by_rows(rows, threads)) return;
-  if (pass->spans > 1 || pass->request->logits_rows) return;
+  size_t front = 0, back = rows, first = wanted > 0 ? wanted_row(pass, 0) : rows;
+  if (!pass->early || !hr_splits_by_rows(rows, threads) || pass->spans > 1) return;
   for (unsigned t = 0; t < threads; t++) {
     size_t own = hr_tiles_begin(t + 1, threads, rows, pass->shares) -
                  hr_tiles_begin(t, threads, rows, pass->shares);
-    if (own < 2 || (t == 0 && wanted > own / 2)) return;
+    if (own < 2 || (t == 0 && first < rows - own / 2)) return;
   }
   for (unsigned t = 0; t < threads; t++, span += 2) {
     size_t own = hr_tiles_begin(t + 1, threads, rows, pass->shares) -
