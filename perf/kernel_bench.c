@@ -285,25 +285,24 @@ static void prefill(run *r, hr_panel_type type, const shape *s, size_t rows, boo
   give_back(r);
 }
 
-/* What the q8 product's own instructions allow of the peak. */
-static void bound_of_product(run *r) {
-  const perf_peaks *p = r->peaks;
-  if (!p->tile) return;
+/* What a kernel's own instructions allow of a peak: with all that it does in registers. */
+static void bound_of(run *r, perf_kernel_row row, void (*own)(size_t), double own_work,
+                     void (*peak)(size_t), double peak_work) {
   result all = {.rounds = 0};
-  for (int round = -1; round < rounds_of(r, ROUNDS); round++) {
-    double limit = peak_rate(p->dot, p->dot_work, SHORT);
-    double tile = peak_rate(p->tile, p->tile_work, SHORT);
-    if (round >= 0) keep(&all, tile, limit);
+  for (int round = -1; own && round < rounds_of(r, ROUNDS); round++) {
+    double limit = peak_rate(peak, peak_work, SHORT), rate = peak_rate(own, own_work, SHORT);
+    if (round >= 0) keep(&all, rate, limit);
   }
-  perf_kernel_row row = {.kernel = r->t->name.product_q8, .threads = 1, .unit = "GOP/s",
-                         .bound = "int8"};
+  row.threads = 1;
   snprintf(row.shape, sizeof row.shape, "its bound: registers only");
-  report(r, &row, 2e-9, &all);
+  if (own) report(r, &row, 2e-9, &all);
 }
 
 static void all_prefill(run *r, bool q8) {
   static const size_t row_counts[] = {64, 512};
-  if (q8) bound_of_product(r);
+  const perf_peaks *p = r->peaks;
+  perf_kernel_row row = {.kernel = r->t->name.product_q8, .unit = "GOP/s", .bound = "int8"};
+  if (q8) bound_of(r, row, p->tile, p->tile_work, p->dot, p->dot_work);
   for (size_t i = is_brief(r); i < sizeof shapes / sizeof *shapes; i++)
     for (size_t j = 0; j < (is_brief(r) || i == 0 ? 1 : 2); j++)
       for (int type = 0; type < HR_PANEL_TYPES; type++)
@@ -375,24 +374,11 @@ static void attention(run *r, bool half, size_t width) {
   give_back(r);
 }
 
-/* What attention's own instructions allow of the peak. */
-static void bound_of_attention(run *r) {
-  const perf_peaks *p = r->peaks;
-  if (!p->attend) return;
-  result all = {.rounds = 0};
-  for (int round = -1; round < rounds_of(r, ROUNDS); round++) {
-    double limit = peak_rate(p->fma, p->fma_work, SHORT);
-    double attend = peak_rate(p->attend, p->attend_work, SHORT);
-    if (round >= 0) keep(&all, attend, limit);
-  }
-  perf_kernel_row row = {.kernel = r->t->name.attend_f16, .threads = 1, .unit = "GFLOP/s",
-                         .bound = "fp32"};
-  snprintf(row.shape, sizeof row.shape, "its bound, width %d: registers only", PERF_ATTEND_WIDTH);
-  report(r, &row, 2e-9, &all);
-}
-
 static void all_attention(run *r) {
-  bound_of_attention(r);
+  const perf_peaks *p = r->peaks;
+  perf_kernel_row row = {.kernel = r->t->name.attend_f16, .unit = "GFLOP/s", .bound = "fp32"};
+  bound_of(r, row, p->attend, p->attend_work, p->fma, p->fma_work);
+  _Static_assert(PERF_ATTEND_WIDTH == 64, "the width that it is the bound of");
   for (size_t width = 64; width <= 128; width *= 2)
     for (int half = 1; half >= 0 && r->end == PERF_KERNEL_DONE; half--) attention(r, half, width);
 }

@@ -132,6 +132,13 @@ static bool leave_early(const hr_pass *all, size_t wanted) {
          !request->hidden && !request->stretch && !all->ws->tap && !all->ws->input_tap;
 }
 
+/* How many of a pass's rows a thread has from the start. */
+static size_t rows_of_thread(const hr_pass *pass, unsigned thread, unsigned threads) {
+  uint32_t rows = (uint32_t)pass->rows;
+  return hr_tiles_begin(thread + 1, threads, rows, pass->shares) -
+         hr_tiles_begin(thread, threads, rows, pass->shares);
+}
+
 /* Of a text with a causal mask later rows see more keys. Where threads have rows of their own, it
  * is cut into two pieces for each, and its rows are arranged so that the first thread has the first
  * and the last piece, the second those next to them, and so on: each attends to about as many keys.
@@ -140,17 +147,14 @@ static bool leave_early(const hr_pass *all, size_t wanted) {
 static void fold_text(hr_pass *pass, unsigned threads, size_t wanted) {
   hr_span *span = pass->ws->span;
   const hr_text text = span->text;
-  uint32_t rows = (uint32_t)pass->rows;
-  size_t front = 0, back = rows, first = wanted > 0 ? wanted_row(pass, 0) : rows;
+  size_t rows = pass->rows, front = 0, back = rows, first = wanted > 0 ? wanted_row(pass, 0) : rows;
   if (!pass->early || !hr_splits_by_rows(rows, threads) || pass->spans > 1) return;
   for (unsigned t = 0; t < threads; t++) {
-    size_t own = hr_tiles_begin(t + 1, threads, rows, pass->shares) -
-                 hr_tiles_begin(t, threads, rows, pass->shares);
+    size_t own = rows_of_thread(pass, t, threads);
     if (own < 2 || (t == 0 && first < rows - own / 2)) return;
   }
   for (unsigned t = 0; t < threads; t++, span += 2) {
-    size_t own = hr_tiles_begin(t + 1, threads, rows, pass->shares) -
-                 hr_tiles_begin(t, threads, rows, pass->shares);
+    size_t own = rows_of_thread(pass, t, threads);
     back -= own / 2;
     span[0].text = span[1].text = text;
     span[0].text.rows = own - own / 2;

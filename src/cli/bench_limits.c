@@ -128,9 +128,9 @@ static void run_steps(void *arg, unsigned thread, unsigned threads) {
   window *w = arg;
   const bench_region *r = w->region;
   size_t i = *r->next;
-  double bytes = 0, start, now;
+  double bytes = 0;
   if (threads > 1) hr_team_barrier(w->team, thread);
-  start = now = cli_now();
+  double start = cli_now();
   for (bool stop = false; !stop;) {
     bytes += read_part(w, thread, i);
     unsigned barriers = bench_barriers_behind(i, r->parts);
@@ -139,9 +139,9 @@ static void run_steps(void *arg, unsigned thread, unsigned threads) {
     if (threads > 1 && barriers == 2) hr_team_barrier(w->team, thread);
     if (barriers == 2) stop = w->stop;
     if (threads > 1 && barriers > 0) wait_fetching(w, thread, i);
-    now = cli_now();
   }
-  w->rate[thread] = now > start ? bytes / (now - start) : 0;
+  double spent = cli_now() - start;
+  w->rate[thread] = spent > 0 ? bytes / spent : 0;
   if (thread == 0) *r->next = i;
 }
 
